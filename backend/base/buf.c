@@ -1,0 +1,108 @@
+/* A growing byte string. Any thread; one owner. */
+#include "buf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+
+void buf_release(struct buf *b)
+{
+	free(b->p);
+	*b = BUF_INIT;
+}
+
+void buf_reset(struct buf *b)
+{
+	buf_cut(b, 0);
+}
+
+void buf_reserve(struct buf *b, size_t extra)
+{
+	size_t need = b->n + extra + 1;
+	if (need <= b->cap)
+		return;
+	size_t cap = b->cap ? b->cap + b->cap / 2 : 64;
+	b->cap = cap > need ? cap : need;
+	b->p = xrealloc(b->p, b->cap);
+	b->p[b->n] = 0;
+}
+
+void buf_add(struct buf *b, const void *data, size_t n)
+{
+	buf_reserve(b, n);
+	if (n)
+		memcpy(b->p + b->n, data, n);
+	b->n += n;
+	b->p[b->n] = 0;
+}
+
+void buf_adds(struct buf *b, const char *s)
+{
+	buf_add(b, s, strlen(s));
+}
+
+void buf_addc(struct buf *b, char c)
+{
+	buf_add(b, &c, 1);
+}
+
+void buf_addv(struct buf *b, const char *fmt, va_list ap)
+{
+	va_list again;
+	va_copy(again, ap);
+	int n = vsnprintf(NULL, 0, fmt, ap);
+	if (n > 0) {
+		buf_reserve(b, (size_t)n);
+		vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
+		b->n += (size_t)n;
+	}
+	va_end(again);
+}
+
+void buf_addf(struct buf *b, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	buf_addv(b, fmt, ap);
+	va_end(ap);
+}
+
+void buf_cut(struct buf *b, size_t n)
+{
+	if (n < b->n)
+		b->n = n;
+	if (b->p)
+		b->p[b->n] = 0;
+}
+
+void buf_drop(struct buf *b, size_t n)
+{
+	if (n > b->n)
+		n = b->n;
+	if (!n)
+		return;
+	memmove(b->p, b->p + n, b->n - n);
+	buf_cut(b, b->n - n);
+}
+
+const char *buf_str(const struct buf *b)
+{
+	return b->p ? b->p : "";
+}
+
+char *buf_take(struct buf *b)
+{
+	buf_reserve(b, 0);
+	char *p = b->p;
+	p[b->n] = 0;
+	*b = BUF_INIT;
+	return p;
+}
+
+bool buf_ends(const struct buf *b, const char *suffix)
+{
+	size_t n = strlen(suffix);
+	return b->n >= n && !memcmp(b->p + b->n - n, suffix, n);
+}

@@ -1,0 +1,36 @@
+/* Descriptors, files and unix sockets. Any thread. All descriptors made here are close-on-exec. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "buf.h"
+#include "err.h"
+
+void fd_close(int *fd); /* closes if >= 0 and sets -1; keeps errno */
+#define CLEAN_FD __attribute__((cleanup(fd_close)))
+static inline int take_fd(int *fd) /* moves it out of a CLEAN_FD variable */
+{
+	int n = *fd;
+	*fd = -1;
+	return n;
+}
+
+int fd_read_full(int fd, void *p, size_t n);        /* 0, -errno, or -EPIPE at an early end */
+int fd_write_full(int fd, const void *p, size_t n); /* 0 or -errno; never SIGPIPE on sockets */
+int fd_read_all(int fd, struct buf *out, size_t max); /* to the end; -EFBIG past max */
+int fd_nonblock(int fd);
+
+int file_read(const char *path, struct buf *out, size_t max, struct err *err);
+/* Whole or not at all: temporary file in the same folder, fsync, rename. */
+int file_write(const char *path, const void *data, size_t n, mode_t mode, struct err *err);
+bool file_exists(const char *path);
+int dir_make(const char *path, mode_t mode, struct err *err); /* with parents (0755 & ~umask for those) */
+/* Removes a tree without following links or crossing into another file system. ENOENT is success. */
+int dir_remove(const char *path, struct err *err);
+
+/* Unix stream sockets. Paths over 107 bytes work: they are reached through a descriptor of their folder. */
+int unix_listen(const char *path, mode_t mode, struct err *err); /* replaces a stale socket; fd or -errno */
+int unix_connect(const char *path, struct err *err);             /* fd or -errno */
+int unix_peer(int fd, uid_t *uid, pid_t *pid);                   /* SO_PEERCRED */

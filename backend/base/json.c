@@ -1,0 +1,331 @@
+/* JSON: cJSON behind a strict pass. Any thread. */
+#include "json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+#include "utf8.h"
+
+struct scan {
+	const char *p, *start, *end;
+	struct err *err;
+};
+
+static int bad(struct scan *s, const char *what)
+{
+	return err_set(s->err, EINVAL, "not strict JSON at byte %zu: %s", (size_t)(s->p - s->start), what);
+}
+
+static void blanks(struct scan *s)
+{
+	while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\n' || *s->p == '\r'))
+		s->p++;
+}
+
+static int hex4(struct scan *s, unsigned *out)
+{
+	*out = 0;
+	for (int i = 0; i < 4; i++, s->p++) {
+		if (s->p >= s->end)
+			return bad(s, "cut escape");
+		char c = *s->p;
+		int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+		if (d < 0)
+			return bad(s, "bad \\u escape");
+		*out = *out << 4 | (unsigned)d;
+	}
+	return 0;
+}
+
+static int escape(struct scan *s)
+{
+	unsigned a, b;
+	if (++s->p >= s->end)
+		return bad(s, "cut escape");
+	if (*s->p != 'u') {
+		if (!strchr("\"\\/bfnrt", *s->p) || !*s->p)
+			return bad(s, "unknown escape");
+		s->p++;
+		return 0;
+	}
+	s->p++;
+	int rc = hex4(s, &a);
+	if (rc)
+		return rc;
+	if (!a)
+		return bad(s, "NUL character");
+	if (a >= 0xDC00 && a <= 0xDFFF)
+		return bad(s, "lone surrogate");
+	if (a < 0xD800 || a > 0xDBFF)
+		return 0;
+	if (s->end - s->p < 6 || s->p[0] != '\\' || s->p[1] != 'u')
+		return bad(s, "lone surrogate");
+	s->p += 2;
+	rc = hex4(s, &b);
+	if (rc)
+		return rc;
+	return b >= 0xDC00 && b <= 0xDFFF ? 0 : bad(s, "lone surrogate");
+}
+
+static int string(struct scan *s)
+{
+	if (s->p >= s->end || *s->p != '"')
+		return bad(s, "a string is expected");
+	for (s->p++; s->p < s->end;) {
+		unsigned char c = (unsigned char)*s->p;
+		if (c == '"') {
+			s->p++;
+			return 0;
+		}
+		if (c < 0x20)
+			return bad(s, "control character in a string");
+		if (c == '\\') {
+			int rc = escape(s);
+			if (rc)
+				return rc;
+		} else {
+			s->p++;
+		}
+	}
+	return bad(s, "string without an end");
+}
+
+static bool digits(struct scan *s)
+{
+	const char *from = s->p;
+	while (s->p < s->end && *s->p >= '0' && *s->p <= '9')
+		s->p++;
+	return s->p > from;
+}
+
+static int number(struct scan *s)
+{
+	if (s->p < s->end && *s->p == '-')
+		s->p++;
+	if (s->p < s->end && *s->p == '0')
+		s->p++;
+	else if (!digits(s))
+		return bad(s, "unknown value");
+	if (s->p < s->end && *s->p == '.') {
+		s->p++;
+		if (!digits(s))
+			return bad(s, "digits are missing after the point");
+	}
+	if (s->p < s->end && (*s->p | 32) == 'e') {
+		s->p++;
+		if (s->p < s->end && (*s->p == '+' || *s->p == '-'))
+			s->p++;
+		if (!digits(s))
+			return bad(s, "digits are missing in the exponent");
+	}
+	return 0;
+}
+
+static int value(struct scan *s, int depth);
+
+static int member(struct scan *s, bool object, int depth)
+{
+	if (object) {
+		int rc = string(s);
+		if (rc)
+			return rc;
+		blanks(s);
+		if (s->p >= s->end || *s->p != ':')
+			return bad(s, "a colon is expected");
+		s->p++;
+	}
+	return value(s, depth + 1);
+}
+
+static int container(struct scan *s, int depth)
+{
+	bool object = *s->p == '{';
+	char close = object ? '}' : ']';
+	if (depth >= JSON_DEPTH)
+		return bad(s, "nested too deeply");
+	s->p++;
+	blanks(s);
+	if (s->p < s->end && *s->p == close) {
+		s->p++;
+		return 0;
+	}
+	for (;;) {
+		blanks(s);
+		int rc = member(s, object, depth);
+		if (rc)
+			return rc;
+		blanks(s);
+		if (s->p >= s->end)
+			return bad(s, "it ends too early");
+		char c = *s->p;
+		if (c != ',' && c != close)
+			return bad(s, "a comma is expected");
+		s->p++;
+		if (c == close)
+			return 0;
+	}
+}
+
+static int literal(struct scan *s, const char *word)
+{
+	size_t n = strlen(word);
+	if ((size_t)(s->end - s->p) < n || memcmp(s->p, word, n))
+		return bad(s, "unknown value");
+	s->p += n;
+	return 0;
+}
+
+static int value(struct scan *s, int depth)
+{
+	blanks(s);
+	if (s->p >= s->end)
+		return bad(s, "it ends too early");
+	switch (*s->p) {
+	case '{':
+	case '[': return container(s, depth);
+	case '"': return string(s);
+	case 't': return literal(s, "true");
+	case 'f': return literal(s, "false");
+	case 'n': return literal(s, "null");
+	default: return number(s);
+	}
+}
+
+static int by_key(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Duplicate keys are looked for in the parsed tree: there, escapes are resolved, so "a" and "\u0061" are the same. */
+static int unique(const cJSON *o, struct err *err)
+{
+	size_t n = 0;
+	for (const cJSON *c = o->child; c; c = c->next, n++) {
+		int rc = unique(c, err);
+		if (rc)
+			return rc;
+	}
+	if (!cJSON_IsObject(o) || n < 2)
+		return 0;
+	CLEAN_FREE const char **keys = xmalloc(n * sizeof *keys);
+	size_t i = 0;
+	for (const cJSON *c = o->child; c; c = c->next)
+		keys[i++] = c->string;
+	qsort(keys, n, sizeof *keys, by_key);
+	for (i = 1; i < n; i++)
+		if (!strcmp(keys[i - 1], keys[i]))
+			return err_set(err, EINVAL, "not strict JSON: the key \"%.80s\" stands twice", keys[i]);
+	return 0;
+}
+
+static int syntax(const char *p, size_t n, struct err *err)
+{
+	struct scan s = {.p = p, .start = p, .end = p + n, .err = err};
+	size_t good = utf8_prefix(p, n, NULL);
+	if (good < n) {
+		s.p = p + good;
+		return bad(&s, p[good] ? "invalid UTF-8" : "NUL character");
+	}
+	int rc = value(&s, 0);
+	if (rc)
+		return rc;
+	blanks(&s);
+	return s.p < s.end ? bad(&s, "more follows after the value") : 0;
+}
+
+cJSON *json_parse(const char *p, size_t n, struct err *err)
+{
+	if (syntax(p, n, err))
+		return NULL;
+	cJSON *o = cJSON_ParseWithLength(p, n);
+	if (!o) {
+		err_set(err, EINVAL, "not JSON that can be read");
+		return NULL;
+	}
+	if (unique(o, err)) {
+		cJSON_Delete(o);
+		return NULL;
+	}
+	return o;
+}
+
+int json_check(const char *p, size_t n, struct err *err)
+{
+	cJSON *o = json_parse(p, n, err);
+	if (!o)
+		return -EINVAL;
+	cJSON_Delete(o);
+	return 0;
+}
+
+const cJSON *json_get(const cJSON *o, const char *key)
+{
+	return cJSON_GetObjectItemCaseSensitive(o, key);
+}
+
+const char *json_str(const cJSON *o, const char *key)
+{
+	return cJSON_GetStringValue(json_get(o, key));
+}
+
+bool json_int(const cJSON *o, const char *key, int64_t *out)
+{
+	const cJSON *v = json_get(o, key);
+	if (!cJSON_IsNumber(v) || fabs(v->valuedouble) > 9007199254740992.0 || trunc(v->valuedouble) != v->valuedouble)
+		return false;
+	*out = (int64_t)v->valuedouble;
+	return true;
+}
+
+bool json_bool(const cJSON *o, const char *key, bool fallback)
+{
+	const cJSON *v = json_get(o, key);
+	return cJSON_IsBool(v) ? cJSON_IsTrue(v) : fallback;
+}
+
+void json_print(struct buf *out, const cJSON *o)
+{
+	char *s = cJSON_PrintUnformatted(o);
+	if (s)
+		buf_adds(out, s);
+	cJSON_free(s);
+}
+
+static void quote_char(struct buf *out, char c)
+{
+	static const char plain[] = "\"\\\b\f\n\r\t", escaped[] = "\"\\bfnrt";
+	const char *e = strchr(plain, c);
+	if (e)
+		buf_addf(out, "\\%c", escaped[e - plain]);
+	else if ((unsigned char)c < 0x20)
+		buf_addf(out, "\\u%04x", c);
+	else
+		buf_addc(out, c);
+}
+
+void json_quote(struct buf *out, const char *s, size_t n)
+{
+	buf_addc(out, '"');
+	while (n) {
+		size_t good = utf8_prefix(s, n, NULL);
+		for (size_t i = 0; i < good; i++)
+			quote_char(out, s[i]);
+		s += good;
+		n -= good;
+		if (n) {
+			buf_adds(out, "\xEF\xBF\xBD");
+			s++;
+			n--;
+		}
+	}
+	buf_addc(out, '"');
+}
+
+void json_free(cJSON **o)
+{
+	cJSON_Delete(*o);
+	*o = NULL;
+}

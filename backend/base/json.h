@@ -1,0 +1,24 @@
+/* JSON: cJSON behind a strict pass. cJSON takes the first of duplicate keys, accepts NUL and bad UTF-8;
+ * the strict pass refuses those, depth over 64, lone surrogates and trailing bytes. Any thread. */
+#pragma once
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "buf.h"
+#include "err.h"
+
+#define JSON_DEPTH 64
+
+int json_check(const char *p, size_t n, struct err *err);    /* strict pass alone: 0 or -EINVAL with byte offset */
+cJSON *json_parse(const char *p, size_t n, struct err *err); /* strict, then parsed; freed by cJSON_Delete; NULL = refused */
+const char *json_str(const cJSON *o, const char *key);       /* exact-case key; NULL if absent or no string */
+bool json_int(const cJSON *o, const char *key, int64_t *out); /* false if absent or no whole number within 2^53 */
+bool json_bool(const cJSON *o, const char *key, bool fallback);
+const cJSON *json_get(const cJSON *o, const char *key);
+void json_print(struct buf *out, const cJSON *o); /* compact, one line */
+/* Adds s as a JSON string with its quotes; invalid UTF-8 becomes U+FFFD. */
+void json_quote(struct buf *out, const char *s, size_t n);
+void json_free(cJSON **o);
+#define CLEAN_JSON __attribute__((cleanup(json_free)))

@@ -1,0 +1,79 @@
+/* Unix stream sockets by path. Any thread. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "fd.h"
+#include "mem.h"
+
+/* sun_path holds 108 bytes. A longer path is reached as /proc/self/fd/N/NAME through its folder's descriptor. */
+static int address(const char *path, struct sockaddr_un *sa, int *dirfd)
+{
+	*sa = (struct sockaddr_un){.sun_family = AF_UNIX};
+	*dirfd = -1;
+	if (strlen(path) < sizeof sa->sun_path) {
+		strcpy(sa->sun_path, path);
+		return 0;
+	}
+	CLEAN_FREE char *dir = xstrdup(path);
+	char *slash = strrchr(dir, '/');
+	if (!slash || slash == dir)
+		return -ENAMETOOLONG;
+	*slash = 0;
+	*dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (*dirfd < 0)
+		return -errno;
+	int n = snprintf(sa->sun_path, sizeof sa->sun_path, "/proc/self/fd/%d/%s", *dirfd, slash + 1);
+	return n < (int)sizeof sa->sun_path ? 0 : -ENAMETOOLONG;
+}
+
+int unix_listen(const char *path, mode_t mode, struct err *err)
+{
+	struct sockaddr_un sa;
+	CLEAN_FD int dir = -1;
+	CLEAN_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int rc = fd < 0 ? -errno : address(path, &sa, &dir);
+	if (rc)
+		return err_sys(err, -rc, "cannot listen on %s", path);
+	struct stat st;
+	if (!lstat(path, &st) && S_ISSOCK(st.st_mode))
+		unlink(path);
+	mode_t old = umask(0177); /* the socket must never be open to others, not even for a moment */
+	rc = bind(fd, (struct sockaddr *)&sa, sizeof sa) ? -errno : 0;
+	umask(old);
+	if (!rc && (chmod(path, mode) || listen(fd, 128)))
+		rc = -errno;
+	if (rc)
+		return err_sys(err, -rc, "cannot listen on %s", path);
+	return take_fd(&fd);
+}
+
+int unix_connect(const char *path, struct err *err)
+{
+	struct sockaddr_un sa;
+	CLEAN_FD int dir = -1;
+	CLEAN_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int rc = fd < 0 ? -errno : address(path, &sa, &dir);
+	if (!rc)
+		while ((rc = connect(fd, (struct sockaddr *)&sa, sizeof sa) ? -errno : 0) == -EINTR)
+			;
+	if (rc)
+		return err_sys(err, -rc, "cannot connect to %s", path);
+	return take_fd(&fd);
+}
+
+int unix_peer(int fd, uid_t *uid, pid_t *pid)
+{
+	struct ucred c;
+	socklen_t n = sizeof c;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n))
+		return -errno;
+	*uid = c.uid;
+	*pid = c.pid;
+	return 0;
+}

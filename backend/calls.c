@@ -1,0 +1,234 @@
+/* Tool calls as durable steps. Worker threads; the _fn functions run on the store thread. */
+#include "calls.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/json.h"
+#include "backend/base/mem.h"
+#include "backend/base/utf8.h"
+#include "killpoint.h"
+#include "transcript.h"
+
+#define BAD_ARGS "bad-args" /* note of a call that must not run */
+
+struct call {
+	int64_t request, pos;
+	char *id, *name, *args, *note;
+	bool started;
+};
+
+static void call_release(struct call *c)
+{
+	free(c->id);
+	free(c->name);
+	free(c->args);
+	free(c->note);
+}
+
+static char *job_id(int64_t session, const struct call *c)
+{
+	return xasprintf("s%" PRId64 ".%" PRId64 ".%" PRId64, session, c->request, c->pos);
+}
+
+/* ---- planning ---- */
+
+int calls_plan(struct tx *tx, struct session *s, int64_t request, const struct model_reply *reply, struct err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; i < reply->n_calls && !rc; i++) {
+		const struct model_call *c = &reply->calls[i];
+		struct err why = ERR_INIT;
+		CLEAN_JSON cJSON *o = json_parse(c->input, strlen(c->input), &why);
+		bool good = cJSON_IsObject(o);
+		CLEAN_BUF struct buf args = BUF_INIT, note = BUF_INIT, name = BUF_INIT;
+		if (good)
+			json_print(&args, o);
+		else
+			buf_adds(&args, "{}");
+		if (!good)
+			buf_addf(&note, BAD_ARGS " %s", why.code ? why.text : "they are no JSON object");
+		utf8_clean(&name, c->name, strlen(c->name));
+		rc = transcript_call(tx, s, c->id, buf_str(&name), buf_str(&args), err);
+		rc = rc ? rc
+			: db_run(tx->db, err, "INSERT INTO calls(session,request,pos,id,name,args,state,note) "
+					      "VALUES(?,?,?,?,?,?,'planned',?)", "iiitttt",
+				 s->id, request, (int64_t)i + 1, c->id, buf_str(&name), buf_str(&args), buf_str(&note));
+	}
+	return rc;
+}
+
+/* The first call without a result; false if there is none. */
+static bool next_call(struct worker *w, struct call *c, int *rc, struct err *err)
+{
+	struct rows r;
+	bool found = false;
+	*c = (struct call){0};
+	*rc = db_query(w->db, &r, err, "SELECT request, pos, id, name, args, note, state='started' FROM calls WHERE session=? AND "
+				       "request=? AND state<>'done' ORDER BY pos LIMIT 1", "ii", w->id, w->s->request);
+	if (!*rc && rows_next(&r)) {
+		found = true;
+		*c = (struct call){row_int(&r, 0),           row_int(&r, 1),           xstrdup(row_text(&r, 2)),
+				   xstrdup(row_text(&r, 3)), xstrdup(row_text(&r, 4)), xstrdup(row_text(&r, 5)),
+				   row_int(&r, 6) != 0};
+	}
+	int end = rows_end(&r);
+	*rc = *rc ? *rc : end;
+	return found;
+}
+
+/* ---- the steps of one call ---- */
+
+struct intent {
+	const struct call *call;
+	const char *note;
+};
+
+static int intent_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	const struct intent *i = arg;
+	if (s->state == STATE_RUNNING)
+		session_detail(tx, s, "%s", i->call->name);
+	return db_run(tx->db, err, "UPDATE calls SET state='started', note=? WHERE session=? AND request=? AND pos=?", "tiii", i->note,
+		      s->id, i->call->request, i->call->pos);
+}
+
+struct result {
+	const struct call *call;
+	struct tool_result *r;
+};
+
+static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	const struct result *a = arg;
+	const struct call *c = a->call;
+	int rc = transcript_result(tx, s, c->id, c->name, buf_str(&a->r->text), a->r->error, err);
+	s->unsynced++;
+	if (s->state == STATE_RUNNING)
+		session_detail(tx, s, "%s", "");
+	return rc ? rc
+		  : db_run(tx->db, err, "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii", s->id, c->request,
+			   c->pos);
+}
+
+/* Runs the tool itself. A sandbox that went away is started again once; its command is then lost, and said so. */
+static int execute(struct worker *w, const struct call *c, const char *job, int limit_ms, struct tool_result *out,
+		   struct err *err)
+{
+	const struct tool *tool = tool_find(c->name);
+	if (!strncmp(c->note, BAD_ARGS, strlen(BAD_ARGS)))
+		return tool_fail(out, "not run: the arguments cannot be read:%s", c->note + strlen(BAD_ARGS));
+	if (!tool)
+		return tool_fail(out, "there is no tool %s; there are read, write, edit and bash", c->name);
+	CLEAN_JSON cJSON *args = cJSON_Parse(c->args);
+	struct tool_run t = {.clone = w->s->clone, .job = job, .args = args, .again = c->started, .note = c->note,
+			     .limit_ms = limit_ms, .cancel = &w->cancel};
+	CLEAN_BUF struct buf note = BUF_INIT;
+	int rc = worker_env(w, err);
+	t.env = w->env;
+	if (!rc && !c->started && tool->intend)
+		rc = tool->intend(&t, &note, err);
+	if (!rc && !c->started) {
+		struct intent i = {c, buf_str(&note)};
+		rc = worker_commit(w, intent_fn, &i, err);
+		t.note = i.note;
+	}
+	if (rc)
+		return rc;
+	killpoint("call.intent");
+	for (int tries = 0;; tries++) {
+		rc = tool->run(&t, out, err);
+		if (!tool_env_lost(rc) || rc == -ECANCELED || tries == 2)
+			return rc;
+		worker_log(w, "the connection to the sandbox was lost (%s); taking it up again", err->text);
+		worker_env_drop(w);
+		buf_reset(&out->text);
+		rc = worker_env(w, err);
+		if (rc)
+			return rc;
+		t.env = w->env;
+		t.again = true;
+	}
+}
+
+static int one(struct worker *w, const struct call *c, int limit_ms, struct err *err)
+{
+	struct tool_result r = {.text = BUF_INIT};
+	CLEAN_FREE char *job = job_id(w->id, c);
+	int rc = execute(w, c, job, limit_ms, &r, err);
+	if (!rc) {
+		CLEAN_BUF struct buf clean = BUF_INIT;
+		utf8_clean(&clean, buf_str(&r.text), r.text.n);
+		buf_release(&r.text);
+		r.text = clean;
+		clean = BUF_INIT;
+		struct result a = {c, &r};
+		rc = worker_commit(w, result_fn, &a, err);
+	}
+	if (!rc) {
+		killpoint("call.result");
+		if (r.job)
+			env_ack(w->env, job, false, NULL, NULL); /* if it is lost, the job only stays known a little longer */
+	}
+	buf_release(&r.text);
+	return rc;
+}
+
+int calls_run(struct worker *w, int limit_ms, bool *pending, struct err *err)
+{
+	struct call c;
+	int rc;
+	*pending = false;
+	while (next_call(w, &c, &rc, err)) {
+		*pending = true;
+		rc = atomic_load(&w->cancel) ? -ECANCELED : one(w, &c, limit_ms, err);
+		call_release(&c);
+		if (rc)
+			return rc;
+	}
+	return rc;
+}
+
+/* ---- stop ---- */
+
+int calls_kill(struct worker *w, struct err *err)
+{
+	struct call c;
+	int rc;
+	if (!next_call(w, &c, &rc, err))
+		return rc;
+	CLEAN_FREE char *job = job_id(w->id, &c);
+	if (c.started && !strcmp(c.name, "bash")) {
+		rc = worker_env(w, err);
+		rc = rc ? rc : env_kill(w->env, job, err);
+		if (!rc)
+			env_ack(w->env, job, false, NULL, NULL);
+	}
+	call_release(&c);
+	return rc;
+}
+
+int calls_abandon(struct tx *tx, struct session *s, const char *why, struct err *err)
+{
+	for (;;) {
+		struct rows r;
+		struct call c = {0};
+		int rc = db_query(tx->db, &r, err, "SELECT pos, id, name FROM calls WHERE session=? AND request=? AND state<>'done' "
+						   "ORDER BY pos LIMIT 1", "ii", s->id, s->request);
+		bool found = !rc && rows_next(&r);
+		if (found)
+			c = (struct call){.pos = row_int(&r, 0), .id = xstrdup(row_text(&r, 1)), .name = xstrdup(row_text(&r, 2))};
+		int end = rows_end(&r);
+		rc = rc ? rc : end;
+		if (!rc && found) {
+			rc = transcript_result(tx, s, c.id, c.name, why, true, err);
+			rc = rc ? rc : db_run(tx->db, err, "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii",
+					      s->id, s->request, c.pos);
+		}
+		call_release(&c);
+		if (rc || !found)
+			return rc;
+	}
+}

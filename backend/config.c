@@ -1,0 +1,225 @@
+/* The `config` file. Any thread; a struct config never changes. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/mem.h"
+#include "backend/base/text.h"
+#include "backend/base/utf8.h"
+
+/* Forms of a value. */
+enum form { ANY, WORD, SECONDS, COUNT };
+
+static const struct key {
+	const char *name, *fallback;
+	enum form form;
+	const char *words;   /* for WORD: what is possible, space-separated */
+	const char *later;   /* words that are known but not built yet */
+	const char *about;
+} keys[CONFIG_KEYS] = {
+	[CONFIG_MODEL] = {"model", "", ANY, NULL, NULL, "model of new sessions: script:FILE answers from a file"},
+	[CONFIG_PROJECT] = {"project", "", ANY, NULL, NULL,
+			    "project of new sessions; empty: the git checkout that the writing process stands in"},
+	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm dir", "container host", "where the tools of a session run"},
+	[CONFIG_SIZE] = {"size", "small", WORD, "mini small large", "", "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
+	[CONFIG_NETWORK] = {"network", "none", WORD, "none", "registries internet", "what a sandbox may reach"},
+	[CONFIG_AFTER_RUN] = {"after-run", "none", WORD, "none merge", "", "merge: fast-forward the checked-out branch after a run"},
+	[CONFIG_SHIP] = {"ship", "main", ANY, NULL, NULL, "where an empty `ship` goes: main (the remote's default branch) or branch NAME"},
+	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off", "on", "ask before a tool runs"},
+	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "", "allow sandbox dir: no isolation at all, for tests"},
+	[CONFIG_BOOT_TIMEOUT] = {"sandbox.boot-timeout", "60", SECONDS, NULL, NULL, "seconds until a VM must answer"},
+	[CONFIG_CHECK_TIMEOUT] = {"check.timeout", "300", SECONDS, NULL, NULL, "seconds for a check that names none itself"},
+	[CONFIG_WORKERS] = {"workers", "64", COUNT, NULL, NULL, "sessions that may run at the same time"},
+	[CONFIG_IDLE_PAUSE] = {"idle.pause", "off", WORD, "off", "on", "seconds until an idle sandbox is paused"},
+	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", WORD, "off", "on", "seconds until an idle sandbox goes to disk"},
+	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", WORD, "off", "on", "TCP address of the gateway"},
+	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", WORD, "off", "on", "TCP address of the HTTP face"},
+};
+
+static const struct key *find(const char *name)
+{
+	for (int i = 0; i < CONFIG_KEYS; i++)
+		if (!strcmp(keys[i].name, name))
+			return &keys[i];
+	return NULL;
+}
+
+static bool word_in(const char *words, const char *w)
+{
+	size_t n = strlen(w);
+	for (const char *p = words; n && (p = strstr(p, w)); p += n)
+		if ((p == words || p[-1] == ' ') && (!p[n] || p[n] == ' '))
+			return true;
+	return false;
+}
+
+/* "60", "60 s", "5m": seconds; COUNT: a plain number. -1 if it is neither. */
+static int64_t number(const char *s, bool seconds)
+{
+	char *end;
+	if (*s < '0' || *s > '9')
+		return -1;
+	errno = 0;
+	int64_t v = strtoll(s, &end, 10);
+	while (*end == ' ')
+		end++;
+	int64_t unit = !*end ? 1 : !seconds ? -1 : !strcmp(end, "s") ? 1 : !strcmp(end, "m") ? 60 : !strcmp(end, "h") ? 3600 : -1;
+	return errno || unit < 0 || v > 1000000 ? -1 : v * unit;
+}
+
+static int check_word(const struct key *k, const char *value, struct err *err)
+{
+	if (word_in(k->words, value))
+		return 0;
+	bool ssh = !strcmp(k->name, "sandbox") && !strncmp(value, "ssh:", 4);
+	if (ssh || (k->later && word_in(k->later, value)))
+		return err_set(err, EOPNOTSUPP, "%s = %s is not built yet; possible now: %s", k->name, value, k->words);
+	return err_set(err, EINVAL, "%s cannot be \"%.60s\"; possible: %s", k->name, value, k->words);
+}
+
+static int check_model(const char *value, struct err *err)
+{
+	if (!*value || (!strncmp(value, "script:", 7) && value[7]))
+		return 0;
+	return err_set(err, EOPNOTSUPP, "the model \"%.60s\" cannot be reached yet; possible now: script:FILE", value);
+}
+
+static int check_ship(const char *value, struct err *err)
+{
+	if (!strcmp(value, "main") || (!strncmp(value, "branch ", 7) && value[7]))
+		return 0;
+	if (!strcmp(value, "pr"))
+		return err_set(err, EOPNOTSUPP, "ship = pr is not built yet; possible now: main, branch NAME");
+	return err_set(err, EINVAL, "ship cannot be \"%.60s\"; possible: main, branch NAME", value);
+}
+
+static int check(const struct key *k, const char *value, struct err *err)
+{
+	if (k == &keys[CONFIG_MODEL])
+		return check_model(value, err);
+	if (k == &keys[CONFIG_SHIP])
+		return check_ship(value, err);
+	switch (k->form) {
+	case WORD: return check_word(k, value, err);
+	case SECONDS:
+		if (number(value, true) > 0)
+			return 0;
+		return err_set(err, EINVAL, "%s needs a time such as 60, 60 s or 5 m, not \"%.60s\"", k->name, value);
+	case COUNT:
+		if (number(value, false) > 0)
+			return 0;
+		return err_set(err, EINVAL, "%s needs a number above 0, not \"%.60s\"", k->name, value);
+	case ANY: break;
+	}
+	return 0;
+}
+
+int value_check(const char *key, const char *value, struct err *err)
+{
+	const struct key *k = find(key);
+	return k ? check(k, value, err) : err_set(err, EINVAL, "unknown key \"%.60s\"", key);
+}
+
+static void unknown_key(const char *name, struct err *err)
+{
+	CLEAN_BUF struct buf list = BUF_INIT;
+	for (int i = 0; i < CONFIG_KEYS; i++)
+		buf_addf(&list, "%s%s", i ? ", " : "", keys[i].name);
+	err_set(err, EINVAL, "unknown key \"%.60s\"; known: %s", name, buf_str(&list));
+}
+
+/* Splits and checks a line. *key NULL for a blank one or a comment. line is changed. */
+static int split(char *line, const struct key **key, char **value, struct err *err)
+{
+	*key = NULL;
+	char *s = text_trim(line);
+	if (!*s || *s == '#')
+		return 0;
+	char *eq = strchr(s, '=');
+	if (!eq)
+		return err_set(err, EINVAL, "\"%.60s\" is no `key = value` line", s);
+	*eq = 0;
+	char *name = text_trim(s);
+	*value = text_trim(eq + 1);
+	*key = find(name);
+	if (!*key) {
+		unknown_key(name, err);
+		return -EINVAL;
+	}
+	return check(*key, *value, err);
+}
+
+int config_line(const char *line, size_t n, struct err *err)
+{
+	const struct key *k;
+	char *value;
+	CLEAN_FREE char *copy = xstrndup(line, n);
+	return split(copy, &k, &value, err);
+}
+
+int config_parse(const char *text, size_t n, struct config **out, struct err *err)
+{
+	if (!utf8_valid(text, n))
+		return err_set(err, EILSEQ, "config is not UTF-8 text");
+	struct config *c = xcalloc(1, sizeof *c);
+	atomic_init(&c->refs, 1);
+	c->text = xstrndup(text, n);
+	CLEAN_FREE char *copy = xstrndup(text, n);
+	int no = 0, seen[CONFIG_KEYS] = {0};
+	char *rest = copy;
+	for (char *line; (line = strsep(&rest, "\n"));) {
+		const struct key *k;
+		char *value;
+		no++;
+		int rc = split(line, &k, &value, err);
+		if (!rc && k && seen[k - keys])
+			rc = err_set(err, EINVAL, "%s stands twice, first in line %d", k->name, seen[k - keys]);
+		if (rc) {
+			err_prefix(err, "line %d", no);
+			config_put(c);
+			return rc;
+		}
+		if (k) {
+			seen[k - keys] = no;
+			c->value[k - keys] = xstrdup(value);
+		}
+	}
+	for (int i = 0; i < CONFIG_KEYS; i++)
+		if (!c->value[i])
+			c->value[i] = xstrdup(keys[i].fallback);
+	*out = c;
+	return 0;
+}
+
+struct config *config_get(struct config *c)
+{
+	atomic_fetch_add(&c->refs, 1);
+	return c;
+}
+
+void config_put(struct config *c)
+{
+	if (!c || atomic_fetch_sub(&c->refs, 1) != 1)
+		return;
+	for (int i = 0; i < CONFIG_KEYS; i++)
+		free(c->value[i]);
+	free(c->text);
+	free(c);
+}
+
+int64_t config_int(const struct config *c, enum config_key key)
+{
+	return number(c->value[key], keys[key].form == SECONDS);
+}
+
+void config_default_text(struct buf *out)
+{
+	buf_adds(out, "# Settings of berthfs. Every key is here with its default; take the # away to change one.\n"
+		      "# A write to this file through the mount is checked and in force at once.\n");
+	for (int i = 0; i < CONFIG_KEYS; i++)
+		buf_addf(out, "\n# %s\n#%s = %s\n", keys[i].about, keys[i].name, keys[i].fallback);
+}

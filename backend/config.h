@@ -1,0 +1,33 @@
+/* The `config` file: `key = value` lines, checked against one table of keys. An immutable struct, ref-counted. */
+#pragma once
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "backend/base/buf.h"
+#include "backend/base/err.h"
+
+enum config_key {
+	CONFIG_MODEL, CONFIG_PROJECT, CONFIG_SANDBOX, CONFIG_SIZE, CONFIG_NETWORK, CONFIG_AFTER_RUN, CONFIG_SHIP,
+	CONFIG_APPROVALS, CONFIG_ALLOW_DIR, CONFIG_BOOT_TIMEOUT, CONFIG_CHECK_TIMEOUT, CONFIG_WORKERS, CONFIG_IDLE_PAUSE,
+	CONFIG_IDLE_HIBERNATE, CONFIG_GATEWAY_LISTEN, CONFIG_HTTP_LISTEN,
+	CONFIG_KEYS,
+};
+
+struct config {
+	atomic_int refs;
+	char *text;                /* as written */
+	char *value[CONFIG_KEYS];  /* never NULL: the default where the text has none */
+};
+
+/* A value of a key that also stands in front matter and settings/ ("model", "sandbox", "size"...). Only its form is
+ * checked. 0, -EINVAL (words list what is possible) or -EOPNOTSUPP (known, not built yet). */
+int value_check(const char *key, const char *value, struct err *err);
+
+int config_parse(const char *text, size_t n, struct config **out, struct err *err); /* words name line and reason */
+/* One line alone; blank and # lines are fine. */
+int config_line(const char *line, size_t n, struct err *err);
+struct config *config_get(struct config *c);
+void config_put(struct config *c);
+int64_t config_int(const struct config *c, enum config_key key);
+/* The file of a first start: every key with its default, commented out. */
+void config_default_text(struct buf *out);

@@ -1,0 +1,195 @@
+/* Transcript → what the model is shown. Worker threads. */
+#include "context.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/json.h"
+#include "backend/base/mem.h"
+#include "backend/base/utf8.h"
+#include "transcript.h"
+
+static void item_release(struct item *i)
+{
+	free(i->text);
+	free(i->thinking);
+	free(i->model);
+	free(i->id);
+	free(i->name);
+	free(i->input);
+}
+
+void context_release(struct context *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		item_release(&c->items[i]);
+	free(c->items);
+	*c = (struct context){0};
+}
+
+static struct item *insert(struct context *c, size_t at, enum item_kind kind)
+{
+	c->items = xrealloc(c->items, (c->n + 1) * sizeof *c->items);
+	memmove(c->items + at + 1, c->items + at, (c->n - at) * sizeof *c->items);
+	c->n++;
+	c->items[at] = (struct item){.kind = kind};
+	return &c->items[at];
+}
+
+static char *copy(const cJSON *o, const char *key)
+{
+	const char *s = json_str(o, key);
+	return xstrdup(s ? s : "");
+}
+
+/* The end of the calls that follow the assistant item at `at`, with their results. */
+static size_t group_end(const struct context *c, size_t at)
+{
+	size_t i = at + 1;
+	while (i < c->n && (c->items[i].kind == ITEM_CALL || c->items[i].kind == ITEM_RESULT))
+		i++;
+	return i;
+}
+
+static void add_result(struct context *c, const cJSON *o)
+{
+	const char *id = json_str(o, "id");
+	bool called = false, done = false;
+	for (size_t i = c->n; i-- > 0 && id && !called && !done;) { /* from the end: its call is near */
+		bool same = c->items[i].id && !strcmp(c->items[i].id, id);
+		called = same && c->items[i].kind == ITEM_CALL;
+		done = same && c->items[i].kind == ITEM_RESULT;
+	}
+	if (!called)
+		return; /* an orphan or a second one would make every later request invalid */
+	struct item *r = insert(c, c->n, ITEM_RESULT);
+	r->id = copy(o, "id");
+	r->name = copy(o, "name");
+	r->text = copy(o, "text");
+	r->error = json_bool(o, "error", false);
+}
+
+static void add_entry(struct context *c, enum entry_kind kind, const cJSON *o)
+{
+	const char *text = json_str(o, "text");
+	struct item *i;
+	switch (kind) {
+	case ENTRY_USER:
+	case ENTRY_SHIP:
+		if (!text || utf8_blank(text, strlen(text)))
+			return;
+		insert(c, c->n, ITEM_USER)->text = xstrdup(text);
+		return;
+	case ENTRY_ASSISTANT:
+		if (json_str(o, "stop") && !strcmp(json_str(o, "stop"), "aborted"))
+			return;
+		i = insert(c, c->n, ITEM_ASSISTANT);
+		i->text = copy(o, "text");
+		i->model = copy(o, "model");
+		i->thinking = json_str(o, "thinking") ? copy(o, "thinking") : NULL;
+		return;
+	case ENTRY_TOOL_CALL:
+		i = insert(c, c->n, ITEM_CALL);
+		i->id = copy(o, "id");
+		i->name = copy(o, "name");
+		i->input = cJSON_PrintUnformatted(json_get(o, "input"));
+		if (!i->input)
+			i->input = xstrdup("{}");
+		return;
+	case ENTRY_TOOL_RESULT: add_result(c, o); return;
+	case ENTRY_NOTICE:
+	case ENTRY_KINDS: return;
+	}
+}
+
+/* Moves each result behind the calls of its own turn and makes the missing ones. */
+static void repair(struct context *c)
+{
+	for (size_t at = 0; at < c->n; at++) {
+		if (c->items[at].kind != ITEM_ASSISTANT)
+			continue;
+		size_t end = group_end(c, at), calls = at + 1;
+		for (size_t i = at + 1; i < end; i++) { /* calls first, order kept */
+			if (c->items[i].kind != ITEM_CALL)
+				continue;
+			struct item call = c->items[i];
+			memmove(c->items + calls + 1, c->items + calls, (i - calls) * sizeof call);
+			c->items[calls++] = call;
+		}
+		for (size_t k = at + 1; k < calls; k++) {
+			size_t place = calls + (k - at - 1), from = calls;
+			while (from < c->n && !(c->items[from].kind == ITEM_RESULT && !strcmp(c->items[from].id, c->items[k].id)))
+				from++;
+			if (from < c->n) {
+				struct item r = c->items[from];
+				memmove(c->items + place + 1, c->items + place, (from - place) * sizeof r);
+				c->items[place] = r;
+			} else {
+				struct item *r = insert(c, place, ITEM_RESULT);
+				r->id = xstrdup(c->items[k].id);
+				r->name = xstrdup(c->items[k].name);
+				r->text = xstrdup("interrupted: this call has no result");
+				r->error = true;
+			}
+		}
+	}
+}
+
+/* An assistant turn with neither text nor calls is refused by providers. */
+static void drop_empty(struct context *c)
+{
+	size_t to = 0;
+	for (size_t i = 0; i < c->n; i++) {
+		bool empty = c->items[i].kind == ITEM_ASSISTANT && utf8_blank(c->items[i].text, strlen(c->items[i].text)) &&
+			     !(i + 1 < c->n && c->items[i + 1].kind == ITEM_CALL);
+		if (empty)
+			item_release(&c->items[i]);
+		else
+			c->items[to++] = c->items[i];
+	}
+	c->n = to;
+}
+
+int context_build(struct db *db, int64_t session, int64_t cutoff, struct context *out, struct err *err)
+{
+	struct rows r;
+	*out = (struct context){0};
+	int rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq<=? ORDER BY seq", "ii", session,
+			  cutoff);
+	while (!rc && rows_next(&r)) {
+		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 1));
+		if (o)
+			add_entry(out, entry_kind_of(row_text(&r, 0)), o);
+	}
+	int end = rows_end(&r);
+	if (rc || end) {
+		context_release(out);
+		return rc ? rc : end;
+	}
+	repair(out);
+	drop_empty(out);
+	return 0;
+}
+
+char *context_prompt(const char *clone, const char *agents)
+{
+	CLEAN_BUF struct buf p = BUF_INIT;
+	buf_addf(&p,
+		 "You are a coding agent. Your tools run in a sandbox of your own; the project is a git clone in %s, where "
+		 "relative paths and bash start.\n\n"
+		 "The clone has no remote, and the sandbox holds no credentials: do not push or pull. What you commit on the "
+		 "checked-out branch is brought to the user when you have answered; what you do not commit stays here. So "
+		 "commit your work, in small commits with messages that say why.\n\n"
+		 "Run the tests before you say that something works, and say so when you did not.\n\n"
+		 "End every reply with your plan in a fenced block with the info word plan, one step a line: `- [x]` done, "
+		 "`- [>]` in work, `- [ ]` to do:\n\n"
+		 "```plan\n- [x] find the cause\n- [>] fix it\n- [ ] add a test\n```\n\n"
+		 "If you need an answer from the user, add a fenced block with the info word result after it: a line "
+		 "`question: ...`, then an option a line, `- option: what it means`:\n\n"
+		 "```result\nquestion: Which database shall it be?\n- sqlite: nothing to install\n- postgres: many writers\n```\n\n"
+		 "Ask only when you cannot go on sensibly without the answer.\n",
+		 clone);
+	if (agents && *agents)
+		buf_addf(&p, "\nThe project's AGENTS.md says:\n\n%s\n", agents);
+	return buf_take(&p);
+}

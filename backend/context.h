@@ -1,0 +1,34 @@
+/* Transcript → what the model is shown. The repairs live here, not in storage: every call has exactly one result, in
+ * its place; what cannot be sent is left out. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/base/err.h"
+#include "db.h"
+
+enum item_kind { ITEM_USER, ITEM_ASSISTANT, ITEM_CALL, ITEM_RESULT };
+
+struct item {
+	enum item_kind kind;
+	char *text;     /* USER, ASSISTANT, RESULT */
+	char *thinking; /* ASSISTANT, or NULL */
+	char *model;    /* ASSISTANT: the one that wrote it */
+	char *id;       /* CALL, RESULT */
+	char *name;     /* CALL, RESULT */
+	char *input;    /* CALL: JSON object */
+	bool error;     /* RESULT */
+};
+
+struct context {
+	struct item *items;
+	size_t n;
+};
+
+/* Entries up to seq `cutoff`, repaired. */
+int context_build(struct db *db, int64_t session, int64_t cutoff, struct context *out, struct err *err);
+void context_release(struct context *c);
+
+/* The system prompt. agents: text of the project's AGENTS.md, or NULL. malloc'd. */
+char *context_prompt(const char *clone, const char *agents);

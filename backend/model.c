@@ -1,0 +1,51 @@
+/* The kinds of models. Any thread. */
+#include "model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/mem.h"
+
+static const struct model_kind *const kinds[] = {&model_script};
+
+const struct model_kind *model_find(const char *model, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (!strncmp(model, kinds[i]->prefix, strlen(kinds[i]->prefix)))
+			return kinds[i];
+	if (!*model)
+		err_set(err, EINVAL, "no model is set: write `model = script:FILE` to config, or put `model: script:FILE` into "
+				     "the front matter (sh contrib/try.sh shows the whole with one)");
+	else
+		err_set(err, EOPNOTSUPP, "the model \"%.60s\" cannot be reached yet; possible now: script:FILE", model);
+	return NULL;
+}
+
+int model_check(const char *model, const char *project, struct err *err)
+{
+	struct err why = ERR_INIT;
+	const struct model_kind *k = model_find(model, &why);
+	if (k)
+		return k->check(model, project, err);
+	return err_set(err, why.code, "%s", why.text);
+}
+
+void model_reply_release(struct model_reply *r)
+{
+	for (size_t i = 0; i < r->n_calls; i++) {
+		free(r->calls[i].id);
+		free(r->calls[i].name);
+		free(r->calls[i].input);
+	}
+	free(r->calls);
+	buf_release(&r->text);
+	buf_release(&r->thinking);
+	*r = (struct model_reply){0};
+}
+
+void model_reply_call(struct model_reply *r, char *id, char *name, char *input)
+{
+	r->calls = xrealloc(r->calls, (r->n_calls + 1) * sizeof *r->calls);
+	r->calls[r->n_calls++] = (struct model_call){id, name, input};
+}

@@ -1,0 +1,59 @@
+/* What every kind of model looks like to a turn: a pinned request goes in, text streams out, a whole reply or a fault
+ * comes back. Worker threads; a model may block and must look at `cancel` at least every 100 ms. */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/base/buf.h"
+#include "backend/base/err.h"
+
+struct context;
+
+struct model_call {
+	char *id;    /* unique in the session; made by us where the provider has none */
+	char *name;
+	char *input; /* JSON object as text, complete but unchecked */
+};
+
+struct model_reply {
+	struct buf text, thinking;
+	struct model_call *calls;
+	size_t n_calls;
+	char stop[32]; /* end_turn, tool_use, max_tokens, refusal */
+	int64_t tokens_in, tokens_out;
+};
+
+/* Why there is no reply. */
+struct model_fault {
+	int status;             /* HTTP status, 0 for a broken connection */
+	bool retry;             /* worth another try */
+	int64_t retry_after_ms; /* asked for by the server, 0: not */
+};
+
+struct model_request {
+	const char *model;
+	const char *project; /* checkout on the host, for script:FILE */
+	int64_t n;           /* number of this request in its session, from 1 */
+	const char *system;
+	const struct context *context;
+	const atomic_bool *cancel;
+	void (*text)(void *arg, const char *p, size_t n); /* streamed text, as it comes */
+	void *arg;
+};
+
+struct model_kind {
+	const char *prefix; /* of the model's name, e.g. "script:" */
+	/* Can this model be used? Judged when a session is made or its model is set. */
+	int (*check)(const char *model, const char *project, struct err *err);
+	/* 0, -ECANCELED, or an error with words and fault filled. */
+	int (*run)(const struct model_request *q, struct model_reply *reply, struct model_fault *fault, struct err *err);
+};
+
+const struct model_kind *model_find(const char *model, struct err *err); /* NULL in words */
+int model_check(const char *model, const char *project, struct err *err);
+void model_reply_release(struct model_reply *r);
+void model_reply_call(struct model_reply *r, char *id, char *name, char *input); /* takes ownership */
+
+extern const struct model_kind model_script;

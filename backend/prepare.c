@@ -1,0 +1,165 @@
+/* A session's sandbox: made with the project's clone in it, taken up again, ended. Worker threads. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/mem.h"
+#include "bundle.h"
+#include "engine.h"
+#include "killpoint.h"
+#include "repo.h"
+#include "transcript.h"
+
+#define IMAGE_LINE "base image" /* how sandbox_up()'s progress begins while the image is made */
+
+/* ---- the sandbox's own state, for the `sandbox` file ---- */
+
+static int state_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	if (strcmp(s->sandbox_state, arg)) {
+		session_set(&s->sandbox_state, arg);
+		s->changed_ms = tx->now_ms;
+	}
+	return 0;
+}
+
+static int show_state(struct worker *w, enum sandbox_state state, struct err *err)
+{
+	char line[64];
+	sandbox_describe(w->s->sandbox, state, line);
+	return strcmp(line, w->s->sandbox_state) ? worker_commit(w, state_fn, line, err) : 0;
+}
+
+static void progress(void *arg, const char *line)
+{
+	struct worker *w = arg;
+	if (w->s->state == STATE_PREPARING) {
+		if (!strncmp(line, IMAGE_LINE, strlen(IMAGE_LINE)))
+			worker_detail(w, "waiting: %s", line);
+		else
+			worker_detail(w, "starting");
+	}
+	worker_log(w, "%s", line);
+}
+
+static int start(struct worker *w, struct err *err)
+{
+	struct config *c = backend_config(w->b);
+	struct sandbox_spec spec = {
+		.paths = w->b->paths, .kind = w->s->sandbox, .id = w->id, .name = w->s->name, .size = w->s->size,
+		.boot_timeout_ms = (int)(config_int(c, CONFIG_BOOT_TIMEOUT) * 1000), .cancel = &w->cancel,
+		.progress = progress, .arg = w};
+	config_put(c);
+	int rc = sandbox_possible(w->s->sandbox, err);
+	rc = rc ? rc : sandbox_up(&spec, err);
+	return rc ? rc : show_state(w, SANDBOX_RUNNING, err);
+}
+
+/* ---- the clone ---- */
+
+static char *clone_path(const struct worker *w)
+{
+	const char *slash = strrchr(w->s->project, '/');
+	return xasprintf("%s/%s", env_home(w->env), slash && slash[1] ? slash + 1 : "project");
+}
+
+static int make_clone(struct worker *w, const char *path, const char *commit, struct err *err)
+{
+	struct repo_head h = {0};
+	CLEAN_FREE char *tmp = xasprintf("%s/tmp", w->b->paths->state);
+	CLEAN_FREE char *prefix = xasprintf("s%" PRId64 ".clone", w->id);
+	int rc = repo_head(w->s->project, &h, err);
+	if (rc)
+		return rc;
+	struct clone_how how = {.env = w->env, .host_repo = w->s->project, .commit = commit, .name = h.name, .email = h.email,
+				.branch = strcmp(w->s->base_branch, "HEAD") ? w->s->base_branch : NULL, .clone = path,
+				.tmp_dir = tmp, .prefix = prefix, .durable = !strcmp(w->s->sandbox, "vm"),
+				.cancel = &w->cancel, .progress = progress, .arg = w};
+	rc = clone_into(&how, err);
+	repo_head_release(&h);
+	return rc;
+}
+
+/* A sandbox whose disk is gone comes back with what was synced last. */
+static int renew(struct worker *w, struct err *err)
+{
+	const char *commit = *w->s->head ? w->s->head : w->s->base_commit;
+	worker_log(w, "the sandbox was lost with its disk; a new one starts from %.12s, the last synced commit", commit);
+	return make_clone(w, w->s->clone, commit, err);
+}
+
+int worker_env(struct worker *w, struct err *err)
+{
+	if (w->env)
+		return 0;
+	enum sandbox_state state = sandbox_state(w->b->paths, w->s->sandbox, w->id);
+	if (state != SANDBOX_RUNNING) {
+		worker_log(w, "the sandbox is down; starting it");
+		int rc = start(w, err);
+		if (rc)
+			return rc;
+	}
+	int rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->env, err);
+	if (!rc && state == SANDBOX_NONE && *w->s->clone)
+		rc = renew(w, err);
+	return rc;
+}
+
+void worker_env_drop(struct worker *w)
+{
+	env_close(w->env);
+	w->env = NULL;
+}
+
+/* ---- steps ---- */
+
+static int prepared_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	session_set(&s->clone, arg);
+	int rc = log_add(tx, s, "the sandbox is ready", err);
+	return rc ? rc : session_event(tx, s, EVENT_PREPARED, NULL, err);
+}
+
+int prepare_step(struct worker *w, struct err *err)
+{
+	worker_detail(w, "starting");
+	int rc = start(w, err);
+	if (!rc && !w->env)
+		rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->env, err);
+	if (!rc) {
+		worker_detail(w, "cloning");
+		CLEAN_FREE char *path = clone_path(w);
+		killpoint("prepare.clone");
+		rc = make_clone(w, path, w->s->base_commit, err);
+		if (!rc)
+			return worker_commit(w, prepared_fn, path, err);
+	}
+	worker_env_drop(w);
+	if (atomic_load(&w->cancel))
+		return -ECANCELED;
+	return rc;
+}
+
+static int ended_tx(struct tx *tx, void *arg, struct err *err)
+{
+	const struct worker *w = arg;
+	return db_run(tx->db, err, "UPDATE sessions SET state='idle', sandbox_state='down' WHERE id=? AND destroyed_ms IS NOT NULL", "i",
+		      w->id);
+}
+
+int destroy_step(struct worker *w, struct err *err)
+{
+	worker_env_drop(w);
+	for (;;) {
+		struct err why = ERR_INIT;
+		int rc = sandbox_destroy(w->b->paths, w->s->sandbox, w->id, &why);
+		if (!rc)
+			break;
+		notes_error(w->b->notes, 0, "sessions", &why, clock_real_ms());
+		if (worker_sleep(w, clock_real_ms() + 10000) && atomic_load(&w->halt))
+			return -ECANCELED; /* the next start goes on with it */
+	}
+	return store_do(w->b->store, ended_tx, w, err);
+}

@@ -1,0 +1,170 @@
+-- The database of one instance. Each "-- migration N" section runs once, in one transaction, and is never edited
+-- after a release: a change is a new section. user_version holds the last one that ran.
+
+-- migration 1
+
+CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+
+CREATE TABLE projects(name TEXT PRIMARY KEY, path TEXT NOT NULL, changed_ms INTEGER NOT NULL) STRICT;
+
+-- One row a session, also after its end. Ids are never used again.
+CREATE TABLE sessions(
+	id INTEGER PRIMARY KEY,
+	name TEXT NOT NULL,
+	project TEXT NOT NULL,              -- absolute path of the checkout
+	created_ms INTEGER NOT NULL,
+	changed_ms INTEGER NOT NULL,        -- of state or detail
+	destroyed_ms INTEGER,               -- NULL while it lives
+	state TEXT NOT NULL,                -- session.c: state_names
+	detail TEXT NOT NULL,               -- step, or why it failed
+	after TEXT NOT NULL,                -- what a finished run still owes: "", "sync" or "sync checks"
+	base_branch TEXT NOT NULL,          -- branch and commit that the sandbox's clone started from, after a ship the
+	base_commit TEXT NOT NULL,          -- landed ones; diff, changes and commits compare with it
+	start_commit TEXT NOT NULL,
+	head TEXT NOT NULL,                 -- last commit fetched into sandbox/ID; "" before the first sync
+	sandbox TEXT NOT NULL,              -- kind
+	sandbox_state TEXT NOT NULL,        -- the `sandbox` file
+	size TEXT NOT NULL,
+	clone TEXT NOT NULL,                -- path of the clone inside the sandbox; "" until it is there
+	model TEXT NOT NULL,
+	network TEXT NOT NULL,
+	after_run TEXT NOT NULL,
+	ship_to TEXT NOT NULL,
+	approvals TEXT NOT NULL,
+	settings_ms INTEGER NOT NULL,
+	accepted INTEGER NOT NULL,          -- number of the newest message
+	run INTEGER NOT NULL,               -- number of the newest run
+	request INTEGER NOT NULL,           -- number of the newest pinned model request
+	attempt INTEGER NOT NULL,           -- failed tries of the request that is due
+	retry_ms INTEGER NOT NULL,          -- when the next try is due (CLOCK_REALTIME), 0 = now
+	stopping INTEGER NOT NULL,          -- `stop` was written and is not done yet
+	unsynced INTEGER NOT NULL,          -- tool calls since the last sync
+	check_round INTEGER NOT NULL,
+	ship INTEGER NOT NULL,              -- number of the newest ship
+	ships_done INTEGER NOT NULL,
+	entries INTEGER NOT NULL,           -- seq of the newest entry
+	md_size INTEGER NOT NULL,
+	json_size INTEGER NOT NULL,
+	transcript_ms INTEGER NOT NULL,
+	log_size INTEGER NOT NULL,
+	log_ms INTEGER NOT NULL,
+	plan_seq INTEGER NOT NULL,          -- entry with the newest plan block; the block itself is parsed when read
+	plan_size INTEGER NOT NULL,
+	answer_seq INTEGER NOT NULL,        -- entry of the newest answer
+	answer_size INTEGER NOT NULL,
+	question_size INTEGER NOT NULL      -- 0: the newest answer asks nothing
+) STRICT;
+CREATE UNIQUE INDEX sessions_name ON sessions(name) WHERE destroyed_ms IS NULL;
+
+CREATE TABLE messages(
+	session INTEGER NOT NULL,
+	k INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	text TEXT NOT NULL,
+	held INTEGER NOT NULL,              -- it came while no run could take it: gets a run of its own
+	state TEXT NOT NULL,                -- waiting, placed, answered, withdrawn
+	run INTEGER NOT NULL,
+	PRIMARY KEY(session, k)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX messages_open ON messages(session, k) WHERE state IN ('waiting', 'placed');
+
+-- The transcript. Immutable. body is the JSON object of transcript.jsonl, md its part of transcript.
+CREATE TABLE entries(
+	session INTEGER NOT NULL,
+	seq INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	kind TEXT NOT NULL,
+	run INTEGER NOT NULL,
+	body TEXT NOT NULL,
+	md TEXT NOT NULL,
+	md_off INTEGER NOT NULL,
+	json_off INTEGER NOT NULL,
+	PRIMARY KEY(session, seq)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX entries_md ON entries(session, md_off);
+CREATE INDEX entries_json ON entries(session, json_off);
+
+-- System prompts, once each.
+CREATE TABLE prompts(id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT;
+
+-- Model requests: pinned before they are sent, so that a restart sends the same again.
+CREATE TABLE requests(
+	session INTEGER NOT NULL,
+	n INTEGER NOT NULL,
+	run INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	model TEXT NOT NULL,
+	prompt INTEGER NOT NULL,
+	cutoff INTEGER NOT NULL,            -- entries up to this seq are its context
+	state TEXT NOT NULL,                -- pinned, done, failed
+	partial TEXT NOT NULL,              -- what has streamed, at most 100 ms old
+	PRIMARY KEY(session, n)
+) STRICT, WITHOUT ROWID;
+
+-- Tool calls: planned with the answer that asks for them, started (the intent) before they run, done with their result.
+CREATE TABLE calls(
+	session INTEGER NOT NULL,
+	request INTEGER NOT NULL,
+	pos INTEGER NOT NULL,
+	id TEXT NOT NULL,                   -- the model's id of the call
+	name TEXT NOT NULL,
+	args TEXT NOT NULL,
+	state TEXT NOT NULL,                -- planned, started, done
+	note TEXT NOT NULL,                 -- what a tool needs to go on after a restart
+	PRIMARY KEY(session, request, pos)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE checks(
+	session INTEGER NOT NULL,
+	pos INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	result TEXT NOT NULL,               -- pass, fail, error
+	seconds REAL NOT NULL,
+	head TEXT NOT NULL,
+	output TEXT NOT NULL,
+	PRIMARY KEY(session, pos)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE ships(
+	session INTEGER NOT NULL,
+	n INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	target TEXT NOT NULL,               -- "main" or "branch NAME"
+	step TEXT NOT NULL,                 -- ship.c: step names; "" once it has ended
+	remote TEXT NOT NULL,
+	branch TEXT NOT NULL,
+	base TEXT NOT NULL,
+	head TEXT NOT NULL,
+	outcome TEXT NOT NULL,              -- the words of the `ship` file
+	PRIMARY KEY(session, n)
+) STRICT, WITHOUT ROWID;
+
+-- Generated texts that need git to make: diff, changes, commits.
+CREATE TABLE texts(
+	session INTEGER NOT NULL,
+	kind TEXT NOT NULL,
+	body TEXT NOT NULL,
+	changed_ms INTEGER NOT NULL,
+	PRIMARY KEY(session, kind)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE logs(
+	session INTEGER NOT NULL,
+	off INTEGER NOT NULL,
+	line TEXT NOT NULL,
+	PRIMARY KEY(session, off)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events(seq INTEGER PRIMARY KEY, off INTEGER NOT NULL, line TEXT NOT NULL) STRICT;
+CREATE INDEX events_off ON events(off);
+
+-- The last failures in words, a few for each session.
+CREATE TABLE errors(
+	id INTEGER PRIMARY KEY,
+	session INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	path TEXT NOT NULL,
+	code INTEGER NOT NULL,
+	text TEXT NOT NULL
+) STRICT;
+CREATE INDEX errors_session ON errors(session, id);

@@ -1,0 +1,288 @@
+/* What may happen to a session: the state × event → action table. Runs on the store thread, inside a transaction, so
+ * a state and what led to it are one commit. Never blocks. */
+#include "session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/mem.h"
+#include "message.h"
+
+/* An action changes the session and returns 0, or refuses with words. */
+typedef int action(struct tx *tx, struct session *s, const char *words, struct err *err);
+
+static void enter(struct tx *tx, struct session *s, enum state state, const char *detail)
+{
+	if (s->state == state && !strcmp(s->detail, detail))
+		return;
+	s->state = state;
+	session_set(&s->detail, detail);
+	s->changed_ms = tx->now_ms;
+}
+
+/* ---- actions ---- */
+
+static int nothing(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	return 0;
+}
+
+static int start_run(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->run++;
+	s->attempt = 0;
+	s->retry_ms = 0;
+	enter(tx, s, STATE_RUNNING, "");
+	return tx_event(tx, s, "run", "started", err);
+}
+
+/* What comes when nothing is left to do: the next message that waits, or rest. */
+static int next(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->stopping = 0;
+	if (s->waiting)
+		return start_run(tx, s, words, err);
+	enter(tx, s, STATE_IDLE, "");
+	return tx_event(tx, s, "state", s->question_size ? "asking" : "idle", err);
+}
+
+static int prepared(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	int rc = tx_event(tx, s, "sandbox", "ready", err);
+	return rc ? rc : next(tx, s, words, err);
+}
+
+static int answered(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->after = AFTER_SYNC | AFTER_CHECKS;
+	enter(tx, s, STATE_SYNCING, "");
+	int rc = message_answer_all(tx, s, err);
+	return rc ? rc : tx_event(tx, s, "answer", "", err);
+}
+
+static int stopped(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->stopping = 0;
+	s->after = AFTER_SYNC;
+	enter(tx, s, STATE_SYNCING, "");
+	int rc = message_answer_all(tx, s, err);
+	return rc ? rc : tx_event(tx, s, "stopped", "", err);
+}
+
+static int sync_now(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->after = AFTER_SYNC;
+	enter(tx, s, STATE_SYNCING, "");
+	return 0;
+}
+
+static int check_now(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->after = AFTER_SYNC | AFTER_CHECKS;
+	enter(tx, s, STATE_SYNCING, "");
+	return 0;
+}
+
+static int merge_now(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->after = AFTER_SYNC | AFTER_MERGE;
+	enter(tx, s, STATE_SYNCING, "");
+	return 0;
+}
+
+/* `stop`: the mark is committed, so that it holds over a restart; the worker does the rest. */
+static int stop_now(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->stopping = 1;
+	return 0;
+}
+
+static int synced(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->after &= ~(AFTER_SYNC | AFTER_MERGE);
+	if (!s->after)
+		return next(tx, s, words, err);
+	s->check_round++;
+	enter(tx, s, STATE_CHECKING, "");
+	return 0;
+}
+
+static int checked(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->after = 0;
+	int rc = tx_event(tx, s, "checks", words, err);
+	return rc ? rc : next(tx, s, words, err);
+}
+
+static int ship_now(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->run++;
+	s->attempt = 0;
+	s->retry_ms = 0;
+	s->shipping = true;
+	enter(tx, s, STATE_SHIPPING, "fetching");
+	return tx_event(tx, s, "ship", words, err);
+}
+
+static int shipped(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->shipping = false;
+	s->ships_done++;
+	int rc = tx_event(tx, s, "shipped", words, err);
+	return rc ? rc : next(tx, s, words, err);
+}
+
+static int fail(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->stopping = 0;
+	enter(tx, s, STATE_FAILED, words);
+	return tx_event(tx, s, "failed", words, err);
+}
+
+static int retry(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->attempt = 0;
+	s->retry_ms = 0;
+	enter(tx, s, *s->clone ? STATE_RUNNING : STATE_PREPARING, *s->clone ? "" : "waiting");
+	return tx_event(tx, s, "retry", "", err);
+}
+
+/* A message to a failed session goes on with its run; while there is no sandbox it is held. */
+static int wake_failed(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	return *s->clone ? retry(tx, s, words, err) : 0;
+}
+
+/* The next try of a model request is brought forward. */
+static int retry_now(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	if (!s->retry_ms)
+		return err_set(err, EINVAL, "nothing waits for a retry: it is at work");
+	s->retry_ms = 0;
+	s->changed_ms = tx->now_ms;
+	return 0;
+}
+
+static int destroy(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	enter(tx, s, STATE_DESTROYING, "");
+	return 0;
+}
+
+static int busy(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	CLEAN_FREE char *status = session_status(s);
+	return err_set(err, EBUSY, "it is busy (%s): wait with `cat wait/idle`, or write `stop` to ctl", status);
+}
+
+static int not_ready(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	return err_set(err, EBUSY, "its sandbox is not ready yet: wait with `cat wait/idle`");
+}
+
+static int no_work(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	return err_set(err, EINVAL, "nothing has failed, so there is nothing to retry");
+}
+
+static int is_failed(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	return err_set(err, EBUSY, "it has failed (%s): write `retry` to ctl first", s->detail);
+}
+
+static int gone(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	return err_set(err, ESHUTDOWN, "this session is being destroyed");
+}
+
+/* ---- the table; an empty place is an event that cannot come in that state ---- */
+
+static action *const table[STATES][EVENTS] = {
+	[STATE_PREPARING] = {[EVENT_MESSAGE] = nothing, [EVENT_PREPARED] = prepared, [EVENT_FAILED] = fail,
+			     [EVENT_STOP] = nothing, [EVENT_STOPPED] = nothing, [EVENT_SHIP] = not_ready, [EVENT_RETRY] = no_work,
+			     [EVENT_SYNC] = not_ready, [EVENT_MERGE] = not_ready, [EVENT_CHECK] = not_ready, [EVENT_DESTROY] = destroy},
+	[STATE_IDLE] = {[EVENT_MESSAGE] = start_run, [EVENT_STOP] = nothing, [EVENT_MERGE] = merge_now, [EVENT_SHIP] = ship_now,
+			[EVENT_RETRY] = no_work, [EVENT_SYNC] = sync_now, [EVENT_CHECK] = check_now, [EVENT_FAILED] = fail,
+			[EVENT_DESTROY] = destroy},
+	[STATE_RUNNING] = {[EVENT_MESSAGE] = nothing, [EVENT_STOP] = stop_now, [EVENT_MERGE] = busy, [EVENT_ANSWERED] = answered, [EVENT_STOPPED] = stopped,
+			   [EVENT_SHIP] = busy, [EVENT_RETRY] = retry_now, [EVENT_SYNC] = busy, [EVENT_CHECK] = busy,
+			   [EVENT_FAILED] = fail, [EVENT_DESTROY] = destroy},
+	[STATE_SYNCING] = {[EVENT_MESSAGE] = nothing, [EVENT_SYNCED] = synced, [EVENT_STOP] = stop_now, [EVENT_MERGE] = busy,
+			   [EVENT_SHIP] = busy, [EVENT_RETRY] = busy, [EVENT_SYNC] = busy, [EVENT_CHECK] = busy,
+			   [EVENT_FAILED] = fail, [EVENT_DESTROY] = destroy},
+	[STATE_CHECKING] = {[EVENT_MESSAGE] = nothing, [EVENT_CHECKED] = checked, [EVENT_STOP] = stop_now, [EVENT_MERGE] = busy,
+			    [EVENT_SHIP] = busy, [EVENT_RETRY] = busy, [EVENT_SYNC] = busy, [EVENT_CHECK] = busy,
+			    [EVENT_FAILED] = fail, [EVENT_DESTROY] = destroy},
+	[STATE_SHIPPING] = {[EVENT_MESSAGE] = nothing, [EVENT_SHIPPED] = shipped, [EVENT_STOP] = stop_now, [EVENT_MERGE] = busy,
+			    [EVENT_SHIP] = busy, [EVENT_RETRY] = retry_now, [EVENT_SYNC] = busy, [EVENT_CHECK] = busy,
+			    [EVENT_FAILED] = shipped, [EVENT_DESTROY] = destroy},
+	[STATE_FAILED] = {[EVENT_MESSAGE] = wake_failed, [EVENT_STOP] = nothing, [EVENT_MERGE] = is_failed, [EVENT_SHIP] = is_failed,
+			  [EVENT_RETRY] = retry, [EVENT_SYNC] = is_failed, [EVENT_CHECK] = is_failed,
+			  [EVENT_DESTROY] = destroy},
+	[STATE_DESTROYING] = {[EVENT_MESSAGE] = gone, [EVENT_PREPARED] = nothing, [EVENT_ANSWERED] = nothing,
+			      [EVENT_STOP] = gone, [EVENT_STOPPED] = nothing, [EVENT_MERGE] = gone, [EVENT_SYNCED] = nothing, [EVENT_CHECKED] = nothing,
+			      [EVENT_SHIP] = gone, [EVENT_SHIPPED] = nothing, [EVENT_RETRY] = gone, [EVENT_SYNC] = gone,
+			      [EVENT_CHECK] = gone, [EVENT_FAILED] = nothing, [EVENT_DESTROY] = nothing},
+};
+
+static const char *const event_names[EVENTS] = {"message", "prepared", "answered", "stop", "stopped", "synced", "checked", "ship",
+						"shipped", "retry",    "sync",     "check", "merge",  "failed", "destroy"};
+static const char *const state_names[STATES] = {"preparing", "idle",     "running", "syncing",
+						"checking",  "shipping", "failed",  "destroying"};
+
+const char *state_name(enum state state)
+{
+	return state_names[state];
+}
+
+int session_event(struct tx *tx, struct session *s, enum event ev, const char *words, struct err *err)
+{
+	action *act = table[s->state][ev];
+	if (!act)
+		return err_set(err, EINVAL, "session %" PRId64 ": event %s in state %s", s->id, event_names[ev],
+			       state_names[s->state]);
+	return act(tx, s, words ? words : "", err);
+}
+
+void session_detail(struct tx *tx, struct session *s, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	CLEAN_FREE char *text = xvasprintf(fmt, ap);
+	va_end(ap);
+	enter(tx, s, s->state, text);
+}
+
+bool session_idle(const struct session *s)
+{
+	return s->state == STATE_IDLE && !s->waiting && !s->unanswered;
+}
+
+static char *running_status(const struct session *s)
+{
+	int64_t left = s->retry_ms - clock_real_ms();
+	if (s->retry_ms)
+		return xasprintf("retrying in %" PRId64 " s: %s", left > 0 ? (left + 999) / 1000 : 0, s->detail);
+	return *s->detail ? xasprintf("running %s", s->detail) : xstrdup("running");
+}
+
+char *session_status(const struct session *s)
+{
+	switch (s->state) {
+	case STATE_PREPARING: return xasprintf("preparing %s", s->detail);
+	case STATE_IDLE: return xstrdup(s->question_size ? "asking" : "idle");
+	case STATE_RUNNING: return running_status(s);
+	case STATE_SYNCING: return xstrdup("running sync");
+	case STATE_CHECKING: return xstrdup("checking");
+	case STATE_SHIPPING: return xasprintf("shipping %s", s->detail);
+	case STATE_FAILED: return xasprintf("failed: %s", s->detail);
+	case STATE_DESTROYING:
+	case STATES: break;
+	}
+	return xstrdup("down");
+}

@@ -1,0 +1,84 @@
+/* A session's record, and what may happen to it: the state table. Belongs to the store thread; workers get copies of
+ * what they need inside a transaction. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "store.h"
+
+enum state {
+	STATE_PREPARING, /* its sandbox is being made; messages are held */
+	STATE_IDLE,
+	STATE_RUNNING,   /* a run: turns and tool calls */
+	STATE_SYNCING,   /* the run has ended, its commits come back */
+	STATE_CHECKING,
+	STATE_SHIPPING,  /* ship.c: fetch, ask, verify, push */
+	STATE_FAILED,    /* detail says why; `retry` or a message goes on */
+	STATE_DESTROYING,
+	STATES,
+};
+
+enum event {
+	EVENT_MESSAGE,   /* one was accepted */
+	EVENT_PREPARED,  /* the sandbox is ready and the clone is there */
+	EVENT_ANSWERED,  /* the run ended with an answer */
+	EVENT_STOP,      /* ctl stop: what is going on shall end */
+	EVENT_STOPPED,   /* it has ended */
+	EVENT_SYNCED,
+	EVENT_CHECKED,
+	EVENT_SHIP,      /* a ship was asked for */
+	EVENT_SHIPPED,   /* it ended, one way or another */
+	EVENT_RETRY,     /* ctl retry */
+	EVENT_SYNC,      /* ctl sync */
+	EVENT_CHECK,     /* ctl check */
+	EVENT_MERGE,     /* ctl merge */
+	EVENT_FAILED,    /* words are in detail */
+	EVENT_DESTROY,
+	EVENTS,
+};
+
+/* What a session owes once its run has ended: the `after` column. */
+enum { AFTER_SYNC = 1, AFTER_CHECKS = 2, AFTER_MERGE = 4 };
+
+struct session {
+	int64_t id;
+	char *name, *project;
+	int64_t created_ms, changed_ms, destroyed_ms;
+	enum state state;
+	char *detail;
+	int after;
+	char *base_branch, *base_commit, *start_commit, *head;
+	char *sandbox, *sandbox_state, *size, *clone;
+	char *setting[SETTING_KINDS];
+	int64_t settings_ms;
+	int64_t accepted, run, request, attempt, retry_ms, stopping, unsynced, check_round, ship, ships_done;
+	int64_t entries, md_size, json_size, transcript_ms, log_size, log_ms;
+	int64_t plan_seq, plan_size, answer_seq, answer_size, question_size;
+	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
+	int64_t unanswered, waiting;       /* lowest open message, number of waiting ones */
+	struct text_info queue, checks, diff, changes, commits;
+	char *ship_text;                   /* the `ship` file */
+	int64_t ship_ms;
+	struct live *live;
+	uint64_t version;
+	bool shipping;
+};
+
+struct session *session_new(void);
+void session_free(struct session *s);
+int session_load(struct db *db, int64_t id, struct session **out, struct err *err); /* *out NULL if there is none */
+int session_insert(struct tx *tx, struct session *s, struct err *err);
+int session_save(struct tx *tx, struct session *s, struct err *err);
+
+/* Looks the event up in the state table and acts. -EBUSY or -EINVAL in words when it makes no sense in this state. */
+int session_event(struct tx *tx, struct session *s, enum event ev, const char *words, struct err *err);
+/* Sets the words beside the state (step of a preparation, reason of a failure...) and marks the change. */
+void session_detail(struct tx *tx, struct session *s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The line of the `status` file. tool: name of the running tool or NULL. malloc'd. */
+char *session_status(const struct session *s);
+bool session_idle(const struct session *s);
+const char *state_name(enum state state);
+
+/* Replaces a malloc'd string of a record. */
+void session_set(char **field, const char *value);

@@ -1,0 +1,124 @@
+/* The tool `bash`: a job in the sandbox with an id, so that a restarted daemon joins or collects it. Worker threads. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/json.h"
+#include "backend/base/mem.h"
+#include "backend/base/utf8.h"
+#include "tool.h"
+
+#define POLL_MS  500        /* longest single wait: how quickly `stop` is seen */
+#define TAIL_MAX (64 << 10) /* output read for a result; more than TOOL_BYTES, to find a line's begin */
+
+/* The last TOOL_LINES whole lines within TOOL_BYTES. Returns where they begin. */
+static size_t tail_start(const struct buf *b, bool complete)
+{
+	size_t at = b->n > TOOL_BYTES ? b->n - TOOL_BYTES : 0, lines = 0;
+	if (at || !complete) { /* the first line is cut: begin with the next, unless it is all there is */
+		const char *nl = memchr(buf_str(b) + at, '\n', b->n - at);
+		if (nl && (size_t)(nl + 1 - b->p) < b->n)
+			at = (size_t)(nl + 1 - b->p);
+	}
+	for (size_t i = b->n; i > at; i--)
+		if (b->p[i - 1] == '\n' && i != b->n && ++lines == TOOL_LINES)
+			return i;
+	return at;
+}
+
+static int wait_for(const struct tool_run *t, struct env_job *job, struct err *err)
+{
+	for (;;) {
+		int rc = env_poll(t->env, t->job, UINT64_MAX, POLL_MS, job, err);
+		if (rc || job->state != ENV_JOB_RUNNING)
+			return rc;
+		if (atomic_load(t->cancel)) /* who cancels decides what becomes of the job */
+			return -ECANCELED;
+	}
+}
+
+/* Remarks come after the output, each on its own line, so that they cannot be taken for output. */
+static void remarks(const struct tool_run *t, const struct env_job *job, size_t shown, const char *spill, int timeout_ms,
+		    struct tool_result *out)
+{
+	if (out->text.n && !buf_ends(&out->text, "\n"))
+		buf_addc(&out->text, '\n');
+	if (!job->output)
+		buf_adds(&out->text, "(no output)\n");
+	if (shown < job->output)
+		buf_addf(&out->text, "[only the end is shown: %zu of %" PRIu64 " bytes; all of it is in %s]\n", shown, job->output, spill);
+	if (job->state == ENV_JOB_LOST)
+		buf_adds(&out->text, "[interrupted: the sandbox was restarted while the command ran]\n");
+	else if (job->timed_out)
+		buf_addf(&out->text, "[stopped after %d s, its time limit]\n", timeout_ms / 1000);
+	else if (job->overflow)
+		buf_adds(&out->text, "[stopped: its output grew too large]\n");
+	else if (job->killed)
+		buf_adds(&out->text, "[stopped]\n");
+	else if (job->exit_code)
+		buf_addf(&out->text, "[exit code %d]\n", job->exit_code);
+	out->error = job->state != ENV_JOB_EXITED || job->exit_code || job->timed_out || job->killed || job->overflow;
+}
+
+static int collect(const struct tool_run *t, const struct env_job *job, int timeout_ms, struct tool_result *out, struct err *err)
+{
+	CLEAN_BUF struct buf raw = BUF_INIT;
+	uint64_t from = job->output > TAIL_MAX ? job->output - TAIL_MAX : 0;
+	int rc = env_output(t->env, t->job, from, TAIL_MAX, &raw, err);
+	if (rc)
+		return rc;
+	size_t at = tail_start(&raw, from == 0), shown = raw.n - at;
+	utf8_clean(&out->text, buf_str(&raw) + at, shown);
+	CLEAN_FREE char *spill = NULL;
+	if (shown < job->output) {
+		rc = env_ack(t->env, t->job, true, &spill, err);
+		if (rc)
+			return rc;
+	}
+	remarks(t, job, shown, spill, timeout_ms, out);
+	out->job = !spill;
+	return 0;
+}
+
+static int time_limit(const struct tool_run *t, int *ms)
+{
+	const cJSON *v = json_get(t->args, "timeout");
+	*ms = t->limit_ms;
+	if (!v || cJSON_IsNull(v))
+		return 0;
+	if (!cJSON_IsNumber(v) || v->valuedouble <= 0 || v->valuedouble > 1e6)
+		return -EINVAL;
+	int asked = (int)(v->valuedouble * 1000);
+	if (!*ms || asked < *ms)
+		*ms = asked > 0 ? asked : 1;
+	return 0;
+}
+
+int tool_bash(const struct tool_run *t, struct tool_result *out, struct err *err)
+{
+	const char *command = json_str(t->args, "command");
+	struct env_job job = {0};
+	struct err why = ERR_INIT;
+	int timeout_ms;
+	if (!command || utf8_blank(command, strlen(command)))
+		return tool_fail(out, "bash needs a command");
+	if (time_limit(t, &timeout_ms))
+		return tool_fail(out, "timeout must be a number of seconds above 0");
+	const char *argv[] = {"/bin/bash", "-c", command, NULL};
+	struct env_exec exec = {.job = t->job, .argv = argv, .cwd = t->clone, .timeout_ms = timeout_ms};
+	/* A known id is not started again, and the record of a job is on the sandbox's disk before its process exists: so
+	 * this is right for a first try and after a restart alike. */
+	int rc = env_start(t->env, &exec, &why);
+	if (rc && tool_env_lost(rc))
+		return err_set(err, -rc, "%s", why.text);
+	if (rc)
+		return tool_fail(out, "the command could not be started: %s", why.text);
+	rc = wait_for(t, &job, err);
+	if (rc)
+		return rc;
+	if (job.state == ENV_JOB_UNKNOWN)
+		return tool_fail(out, "interrupted: the sandbox does not know this command any more");
+	return collect(t, &job, timeout_ms, out, err);
+}

@@ -1,0 +1,368 @@
+/* One turn of a run. The order of commits is what makes a kill at any point harmless: a request is pinned before it is
+ * sent, its answer and the planned calls are one commit, a call's intent is committed before it runs and its result
+ * before anything else. Worker threads; blocks in the model and in the sandbox. */
+#include "turn.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/mem.h"
+#include "backend/base/utf8.h"
+#include "calls.h"
+#include "context.h"
+#include "killpoint.h"
+#include "message.h"
+#include "model.h"
+#include "transcript.h"
+#include "view.h"
+
+#define PARTIAL_MS   100   /* streamed text is committed at most so often (spec: at most 100 ms apart) */
+#define BACKOFF_MS   2000  /* before the first retry; doubles */
+#define BACKOFF_MAX  60000
+#define ATTEMPTS_MAX 10    /* tries of one request, about six minutes in all, before the run fails */
+#define AGENTS_MAX   (64 << 10) /* bytes of AGENTS.md that go into the prompt */
+
+/* ---- the prompt ---- */
+
+static int load_prompt(struct worker *w, struct err *err)
+{
+	if (w->prompt)
+		return 0;
+	CLEAN_BUF struct buf raw = BUF_INIT;
+	CLEAN_BUF struct buf agents = BUF_INIT;
+	CLEAN_FREE char *path = xasprintf("%s/AGENTS.md", w->s->clone);
+	int rc = worker_env(w, err);
+	if (rc)
+		return rc;
+	rc = env_read(w->env, path, 0, AGENTS_MAX, &raw, err);
+	if (rc && tool_env_lost(rc))
+		return rc;
+	utf8_clean(&agents, buf_str(&raw), raw.n);
+	w->prompt = context_prompt(w->s->clone, buf_str(&agents));
+	return 0;
+}
+
+/* ---- pinning ---- */
+
+struct pin {
+	struct worker *w;
+	int64_t n, cutoff;
+	char *model, *prompt; /* of the pinned request */
+};
+
+static int prompt_id(struct tx *tx, const char *text, int64_t *id, struct err *err)
+{
+	int rc = db_run(tx->db, err, "INSERT OR IGNORE INTO prompts(text) VALUES(?)", "t", text);
+	*id = db_int(tx->db, 0, "SELECT id FROM prompts WHERE text=?", "t", text);
+	return rc;
+}
+
+/* A request that was pinned before a restart is sent again as it was. */
+static bool pinned_before(struct tx *tx, struct session *s, struct pin *p, int *rc, struct err *err)
+{
+	struct rows r;
+	bool found = false;
+	*rc = db_query(tx->db, &r, err, "SELECT n, cutoff, model, text FROM requests JOIN prompts ON prompts.id=prompt "
+					"WHERE session=? AND n=? AND state='pinned'", "ii", s->id, s->request);
+	if (!*rc && rows_next(&r)) {
+		found = true;
+		p->n = row_int(&r, 0);
+		p->cutoff = row_int(&r, 1);
+		p->model = xstrdup(row_text(&r, 2));
+		p->prompt = xstrdup(row_text(&r, 3));
+	}
+	int end = rows_end(&r);
+	*rc = *rc ? *rc : end;
+	return found;
+}
+
+static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	struct pin *p = arg;
+	int rc;
+	int64_t prompt;
+	free(p->model);
+	free(p->prompt);
+	p->model = p->prompt = NULL;
+	if (!s->live || s->live->run != s->run) {
+		live_put(s->live);
+		s->live = live_make(s->run, true, NULL);
+	}
+	if (pinned_before(tx, s, p, &rc, err) || rc)
+		return rc ? rc : log_add(tx, s, "a model request was cut off by a restart; it is sent again", err);
+	rc = s->state == STATE_RUNNING ? message_place(tx, s, err) : 0;
+	rc = rc ? rc : prompt_id(tx, p->w->prompt, &prompt, err);
+	if (rc)
+		return rc;
+	p->n = ++s->request;
+	p->cutoff = s->entries;
+	p->model = xstrdup(s->setting[SETTING_MODEL]);
+	p->prompt = xstrdup(p->w->prompt);
+	s->retry_ms = 0;
+	if (s->state == STATE_RUNNING)
+		session_detail(tx, s, "%s", "");
+	return db_run(tx->db, err, "INSERT INTO requests(session,n,run,at_ms,model,prompt,cutoff,state,partial) "
+				   "VALUES(?,?,?,?,?,?,?,'pinned','')", "iiiitii", s->id, p->n, s->run, tx->now_ms, p->model,
+		      prompt, p->cutoff);
+}
+
+/* ---- streaming ---- */
+
+struct sink {
+	struct worker *w;
+	int64_t n;
+	struct buf text, before; /* of this answer; of the run's earlier turns, as `wait/live` shows them */
+	int64_t last_ms;
+	size_t shown;
+};
+
+/* A partial on its way to the store thread. */
+struct partial {
+	int64_t session, n, run;
+	struct buf text, all;
+};
+
+static int partial_fn(struct tx *tx, void *arg, struct err *err)
+{
+	struct partial *p = arg;
+	struct session *s = tx_session(tx, p->session);
+	if (!s || s->run != p->run)
+		return 0;
+	live_put(s->live);
+	s->live = live_make(p->run, true, &p->all);
+	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=?", "tii", buf_str(&p->text), p->session, p->n);
+}
+
+static void partial_free(void *arg, int rc, const struct err *err)
+{
+	struct partial *p = arg;
+	buf_release(&p->text);
+	buf_release(&p->all);
+	free(p);
+}
+
+static void stream(void *arg, const char *text, size_t n)
+{
+	struct sink *k = arg;
+	buf_add(&k->text, text, n);
+	int64_t now = clock_mono_ms();
+	if (now - k->last_ms < PARTIAL_MS)
+		return;
+	k->last_ms = now;
+	struct partial *p = xcalloc(1, sizeof *p);
+	p->session = k->w->id;
+	p->n = k->n;
+	p->run = k->w->s->run;
+	utf8_clean(&p->text, buf_str(&k->text), k->text.n);
+	buf_add(&p->all, buf_str(&k->before), k->before.n);
+	buf_add(&p->all, buf_str(&p->text), p->text.n);
+	store_post(k->w->b->store, partial_fn, partial_free, p);
+}
+
+static int before_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	struct buf *before = arg;
+	if (s->live && s->live->run == s->run)
+		buf_add(before, buf_str(&s->live->text), s->live->text.n);
+	return 0;
+}
+
+/* ---- the answer ---- */
+
+struct done {
+	struct worker *w;
+	struct pin *pin;
+	struct model_reply *reply;
+	struct buf *before;
+	session_fn *final;
+};
+
+static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	struct done *d = arg;
+	struct model_reply *r = d->reply;
+	CLEAN_BUF struct buf text = BUF_INIT;
+	CLEAN_BUF struct buf thinking = BUF_INIT;
+	CLEAN_BUF struct buf all = BUF_INIT;
+	bool final = !r->n_calls;
+	utf8_clean(&text, buf_str(&r->text), r->text.n);
+	utf8_clean(&thinking, buf_str(&r->thinking), r->thinking.n);
+	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop, (int)r->n_calls, final, err);
+	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
+	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii", s->id, d->pin->n);
+	if (rc)
+		return rc;
+	s->attempt = 0;
+	buf_add(&all, buf_str(d->before), d->before->n);
+	buf_add(&all, buf_str(&text), text.n);
+	if (all.n && !buf_ends(&all, "\n"))
+		buf_addc(&all, '\n');
+	live_put(s->live);
+	s->live = live_make(s->run, !final, &all);
+	return final ? d->final(tx, s, NULL, err) : 0;
+}
+
+/* ---- a fault ---- */
+
+struct faulty {
+	struct pin *pin;
+	const struct model_fault *fault;
+	const struct err *why;
+	bool again;
+};
+
+static int64_t backoff(int64_t attempt, const struct model_fault *f)
+{
+	int64_t ms = BACKOFF_MS;
+	for (int64_t i = 1; i < attempt && ms < BACKOFF_MAX; i++)
+		ms *= 2;
+	if (ms > BACKOFF_MAX)
+		ms = BACKOFF_MAX;
+	ms -= ms / 4 * (clock_mono_us() % 1000) / 1000; /* jitter: many sessions must not come back at once */
+	return f->retry_after_ms > ms ? f->retry_after_ms : ms;
+}
+
+static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	struct faulty *f = arg;
+	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id, f->pin->n);
+	s->attempt++;
+	f->again = f->fault->retry && s->attempt < ATTEMPTS_MAX;
+	CLEAN_FREE char *line = xasprintf("model request %" PRId64 ": %s", f->pin->n, f->why->text);
+	rc = rc ? rc : log_add(tx, s, line, err);
+	if (rc || !f->again)
+		return rc;
+	s->retry_ms = tx->now_ms + backoff(s->attempt, f->fault);
+	if (s->state == STATE_RUNNING)
+		session_detail(tx, s, "%s", f->why->text);
+	return 0;
+}
+
+/* ---- stop ---- */
+
+static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	int rc = calls_abandon(tx, s, "stopped by the user", err);
+	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i", s->id);
+	rc = rc ? rc : transcript_notice(tx, s, "stopped by the user", err);
+	s->stopping = 0;
+	s->retry_ms = 0;
+	live_put(s->live);
+	s->live = live_make(s->run, false, NULL);
+	return rc;
+}
+
+static int turn_stopped(struct worker *w, enum turn_end *end, struct err *err)
+{
+	if (atomic_load(&w->halt) || !w->s->stopping)
+		return -ECANCELED; /* shutdown or destroy: the committed state says what is next */
+	atomic_store(&w->cancel, false);
+	int rc = calls_kill(w, err);
+	rc = rc && !tool_env_lost(rc) ? rc : worker_commit(w, stopped_fn, NULL, err);
+	*end = TURN_STOPPED;
+	return rc;
+}
+
+/* ---- one request ---- */
+
+static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_fault *fault, struct err *err)
+{
+	struct context ctx = {0};
+	struct sink sink = {.w = w, .n = pin->n};
+	const struct model_kind *kind = model_find(pin->model, err);
+	if (!kind)
+		return err ? -err->code : -EINVAL;
+	int rc = worker_commit(w, before_fn, &sink.before, err);
+	rc = rc ? rc : context_build(w->db, w->id, pin->cutoff, &ctx, err);
+	struct model_request q = {.model = pin->model, .project = w->s->project, .n = pin->n, .system = pin->prompt,
+				  .context = &ctx, .cancel = &w->cancel, .text = stream, .arg = &sink};
+	rc = rc ? rc : kind->run(&q, d->reply, fault, err);
+	context_release(&ctx);
+	buf_release(&sink.text);
+	*d->before = sink.before;
+	return rc;
+}
+
+static int request(struct worker *w, session_fn *final, enum turn_end *end, struct err *err)
+{
+	struct pin pin = {.w = w};
+	struct model_reply reply = {0};
+	struct model_fault fault = {0};
+	CLEAN_BUF struct buf before = BUF_INIT;
+	struct done d = {w, &pin, &reply, &before, final};
+	int rc = load_prompt(w, err);
+	rc = rc ? rc : worker_commit(w, pin_fn, &pin, err);
+	if (rc)
+		goto out;
+	killpoint("turn.pinned");
+	struct err why = ERR_INIT;
+	rc = ask(w, &pin, &d, &fault, &why);
+	if (rc == -ECANCELED || atomic_load(&w->cancel)) {
+		rc = -ECANCELED;
+		goto out;
+	}
+	if (rc) {
+		struct faulty f = {&pin, &fault, &why, false};
+		rc = worker_commit(w, fault_fn, &f, err);
+		*end = TURN_MORE;
+		if (!rc && !f.again)
+			rc = err_set(err, why.code, "%s", why.text);
+		goto out;
+	}
+	rc = worker_commit(w, done_fn, &d, err);
+	*end = reply.n_calls ? TURN_MORE : TURN_ANSWERED;
+	if (!rc)
+		killpoint("turn.done");
+out:
+	free(pin.model);
+	free(pin.prompt);
+	model_reply_release(&reply);
+	return rc;
+}
+
+static int touch_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	return 0; /* publishes a new view: the seconds in `status` count down */
+}
+
+int turn_run(struct worker *w, session_fn *final, int limit_ms, enum turn_end *end, struct err *err)
+{
+	*end = TURN_MORE;
+	int64_t now = clock_real_ms();
+	if (atomic_load(&w->cancel))
+		return turn_stopped(w, end, err);
+	if (w->s->retry_ms > now) {
+		worker_sleep(w, w->s->retry_ms < now + 1000 ? w->s->retry_ms : now + 1000);
+		return worker_commit(w, touch_fn, NULL, err);
+	}
+	bool pending;
+	int rc = calls_run(w, limit_ms, &pending, err);
+	if (!rc && !pending)
+		rc = request(w, final, end, err);
+	if (rc == -ECANCELED) {
+		struct session *s = NULL; /* was it a stop? the flag is in the committed record */
+		if (!session_load(w->db, w->id, &s, NULL) && s) {
+			session_free(w->s);
+			w->s = s;
+		}
+		return turn_stopped(w, end, err);
+	}
+	return rc;
+}
+
+static int answered_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	return session_event(tx, s, EVENT_ANSWERED, NULL, err);
+}
+
+int turn_step(struct worker *w, struct err *err)
+{
+	enum turn_end end;
+	int rc = turn_run(w, answered_fn, 0, &end, err);
+	if (!rc && end == TURN_STOPPED)
+		rc = worker_event(w, EVENT_STOPPED, NULL, err);
+	return rc;
+}

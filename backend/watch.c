@@ -1,0 +1,110 @@
+/* Looks at the sandboxes that are said to run. One thread of its own; it only reads, and commits what has changed. */
+#include "watch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/mem.h"
+#include "sandbox/sandbox.h"
+#include "session.h"
+
+#define LOOK_MS 5000 /* between two looks; a dead VM is also found by the next call that needs it */
+
+struct watch {
+	struct backend *b;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool stop;
+};
+
+struct found {
+	int64_t id;
+	char *was, line[64];
+};
+
+static int found_fn(struct tx *tx, void *arg, struct err *err)
+{
+	struct found *f = arg;
+	struct session *s = tx_session(tx, f->id);
+	if (!s || strcmp(s->sandbox_state, f->was) || s->state == STATE_PREPARING)
+		return 0; /* its worker knows better */
+	session_set(&s->sandbox_state, f->line);
+	s->changed_ms = tx->now_ms;
+	return tx_event(tx, s, "sandbox", f->line, err);
+}
+
+static bool stopping(struct watch *w)
+{
+	pthread_mutex_lock(&w->lock);
+	bool stop = w->stop;
+	pthread_mutex_unlock(&w->lock);
+	return stop;
+}
+
+static void look(struct watch *w, struct db *db)
+{
+	struct rows r;
+	int rc = db_query(db, &r, NULL, "SELECT id, sandbox, sandbox_state FROM sessions WHERE destroyed_ms IS NULL AND "
+					"sandbox_state LIKE '% running%'", "");
+	while (!rc && rows_next(&r) && !stopping(w)) {
+		CLEAN_FREE char *was = xstrdup(row_text(&r, 2));
+		struct found f = {.id = row_int(&r, 0), .was = was};
+		const char *kind = row_text(&r, 1);
+		sandbox_describe(kind, sandbox_state(w->b->paths, kind, f.id), f.line);
+		if (strcmp(f.line, was))
+			store_try(w->b->store, found_fn, &f, NULL);
+	}
+	rows_end(&r);
+}
+
+static void *watch_main(void *arg)
+{
+	struct watch *w = arg;
+	struct db *db = NULL;
+	if (db_open(w->b->db_path, false, &db, NULL))
+		return NULL;
+	while (!stopping(w)) {
+		look(w, db);
+		int64_t until = clock_real_ms() + LOOK_MS;
+		struct timespec t = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
+		pthread_mutex_lock(&w->lock);
+		if (!w->stop)
+			pthread_cond_timedwait(&w->cond, &w->lock, &t);
+		pthread_mutex_unlock(&w->lock);
+	}
+	db_close(db);
+	return NULL;
+}
+
+int watch_start(struct backend *b, struct watch **out, struct err *err)
+{
+	struct watch *w = xcalloc(1, sizeof *w);
+	w->b = b;
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->cond, NULL);
+	int rc = pthread_create(&w->thread, NULL, watch_main, w);
+	if (rc) {
+		free(w);
+		return err_sys(err, rc, "cannot start the watch thread");
+	}
+	*out = w;
+	return 0;
+}
+
+void watch_stop(struct watch *w)
+{
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->stop = true;
+	pthread_cond_signal(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+	pthread_join(w->thread, NULL);
+	pthread_mutex_destroy(&w->lock);
+	pthread_cond_destroy(&w->cond);
+	free(w);
+}

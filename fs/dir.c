@@ -1,0 +1,161 @@
+/* Names and listings. Loop thread only; memory only: shells, prompts and indexers ask all the time. */
+#include "dir.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "backend/base/mem.h"
+#include "drop.h"
+#include "face.h"
+#include "ino.h"
+#include "node.h"
+
+static uint64_t ino_of(const struct file *file, int64_t number)
+{
+	return ino_pack(number, tree_row(file));
+}
+
+void dir_entry(struct face *f, uint64_t ino, struct fuse_entry_param *e)
+{
+	struct spot at;
+	*e = (struct fuse_entry_param){.ino = ino}; /* timeouts 0: the daemon is asked each time */
+	if (!spot_of(f, ino, &at))
+		spot_stat(&at, &e->attr);
+}
+
+/* ---- lookup ---- */
+
+static uint64_t lookup_session(const struct spot *dir, const char *name)
+{
+	const struct session *s = session_by_name(dir->f, name);
+	return s ? ino_of(tree_unnamed(PLACE_SESSIONS, KIND_DIR), s->id) : 0;
+}
+
+static uint64_t lookup_draft(const struct spot *dir, const char *name, pid_t tid)
+{
+	struct draft *d = draft_find(dir->f, dir->number, name);
+	return d ? node_for(dir->f, draft_nodes(d), 0, d, tid)->ino : 0;
+}
+
+uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
+{
+	enum place inside = dir->file->inside;
+	int64_t project = inside == PLACE_PROJECTS || inside == PLACE_DROP ? project_number(dir->f, name) : 0;
+	const struct file *file = tree_find(inside, name);
+	if (file && file->kind == KIND_MESSAGE)
+		return node_for(dir->f, &dir->session->nodes, dir->session->id, NULL, tid)->ino;
+	if (file)
+		return ino_of(file, dir->session ? dir->number : 0);
+	if (inside == PLACE_PROJECTS)
+		return project ? ino_of(tree_unnamed(inside, KIND_LINK), project) : 0;
+	if (inside == PLACE_SESSIONS)
+		return lookup_session(dir, name);
+	if (project)
+		return ino_of(tree_unnamed(inside, KIND_DIR), project);
+	return inside == PLACE_DROP || inside == PLACE_DROP_PROJECT ? lookup_draft(dir, name, tid) : 0;
+}
+
+/* ---- readdir ---- */
+
+struct listing {
+	fuse_req_t req;
+	char *p;
+	size_t n, size;
+};
+
+/* False when the reply is full. */
+static bool add(struct listing *l, const char *name, uint64_t ino, mode_t type, int64_t off)
+{
+	struct stat st = {.st_ino = ino, .st_mode = type};
+	size_t n = fuse_add_direntry(l->req, l->p + l->n, l->size - l->n, name, &st, off);
+	if (n > l->size - l->n)
+		return false;
+	l->n += n;
+	return true;
+}
+
+static mode_t type_of(const struct file *file)
+{
+	return file->kind == KIND_DIR ? S_IFDIR : file->kind == KIND_LINK ? S_IFLNK : S_IFREG;
+}
+
+static uint64_t parent_of(const struct spot *dir)
+{
+	const struct file *file = dir->file;
+	if (file->place == PLACE_NONE)
+		return FUSE_ROOT_ID;
+	const struct file *parent = tree_dir(file->place);
+	return ino_of(parent, parent->place == PLACE_SESSIONS && !parent->name ? dir->number : 0);
+}
+
+static bool add_rows(struct listing *l, const struct spot *dir, off_t off)
+{
+	for (unsigned row = 1; row < tree_rows; row++) {
+		const struct file *file = &tree[row];
+		if (file->place != dir->file->inside || !file->name || dir_off_row(row) <= off)
+			continue;
+		if (!add(l, file->name, ino_of(file, dir->session ? dir->number : 0), type_of(file), dir_off_row(row)))
+			return false;
+	}
+	return true;
+}
+
+static bool add_projects(struct listing *l, const struct spot *dir, enum file_kind kind, off_t off)
+{
+	const struct face *f = dir->f;
+	const struct file *file = tree_unnamed(dir->file->inside, kind);
+	for (size_t i = 0; i < f->n_project_names; i++) {
+		int64_t number = (int64_t)i + 1, here = dir_off_number(number);
+		if (here <= off || !project_by_number(f, number))
+			continue;
+		if (!add(l, f->project_names[i], ino_of(file, number), type_of(file), here))
+			return false;
+	}
+	return true;
+}
+
+static bool add_sessions(struct listing *l, const struct spot *dir, off_t off)
+{
+	const struct face *f = dir->f;
+	const struct file *file = tree_unnamed(PLACE_SESSIONS, KIND_DIR);
+	int64_t after = off >= DIR_NUMBER_FIRST ? off - DIR_NUMBER_FIRST : 0;
+	for (size_t i = session_after(f, after); i < f->n_sessions; i++) {
+		const struct session *s = f->sessions[i];
+		if (!add(l, s->view->name, ino_of(file, s->id), S_IFDIR, dir_off_number(s->id)))
+			return false;
+	}
+	return true;
+}
+
+static bool add_drafts(struct listing *l, const struct spot *dir, off_t off)
+{
+	int64_t number = off >= DIR_SECOND_FIRST ? off - DIR_SECOND_FIRST : 0;
+	/* Their inode numbers belong to whoever looks them up: none is made for a listing. */
+	uint64_t ino = ino_of(tree_unnamed(dir->file->inside, KIND_DRAFT), 0);
+	for (struct draft *d; (d = draft_next(dir->f, dir->number, &number));)
+		if (!add(l, draft_name(d), ino, S_IFREG, dir_off_second(number)))
+			return false;
+	return true;
+}
+
+static bool add_numbered(struct listing *l, const struct spot *dir, off_t off)
+{
+	switch (dir->file->inside) {
+	case PLACE_PROJECTS: return add_projects(l, dir, KIND_LINK, off);
+	case PLACE_SESSIONS: return add_sessions(l, dir, off);
+	case PLACE_DROP: return add_projects(l, dir, KIND_DIR, off) && add_drafts(l, dir, off);
+	case PLACE_DROP_PROJECT: return add_drafts(l, dir, off);
+	default: return true;
+	}
+}
+
+void dir_read(const struct spot *dir, fuse_req_t req, size_t size, off_t off)
+{
+	struct listing l = {.req = req, .p = xmalloc(size), .size = size};
+	bool more = off >= DIR_DOT || add(&l, ".", dir->ino, S_IFDIR, DIR_DOT);
+	more = more && (off >= DIR_DOTDOT || add(&l, "..", parent_of(dir), S_IFDIR, DIR_DOTDOT));
+	if (more && dir->file->inside != PLACE_WAIT && add_rows(&l, dir, off))
+		add_numbered(&l, dir, off);
+	fuse_reply_buf(req, l.p, l.n);
+	free(l.p);
+}

@@ -1,0 +1,14 @@
+/* Names and listings. Loop thread only; memory only. */
+#pragma once
+#include <fuse_lowlevel.h>
+#include <stdint.h>
+
+struct face;
+struct spot;
+
+/* Fills the reply of a LOOKUP or CREATE for an inode that is there. */
+void dir_entry(struct face *f, uint64_t ino, struct fuse_entry_param *e);
+/* The inode of a name in a directory, for the thread tid; 0 if there is none. */
+uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid);
+/* Answers a READDIR. */
+void dir_read(const struct spot *dir, fuse_req_t req, size_t size, off_t off);

@@ -1,0 +1,41 @@
+/* What drop.c (text and commit) and drop_dir.c (names) share. Loop thread only. */
+#pragma once
+#include "drop.h"
+#include "handle.h"
+
+#define GRACE_MS      10000      /* editors look at a file once more after they have saved it */
+#define SCRATCH_MAX   (4 << 20)  /* bytes of one scratch file: swap files grow with the text they guard */
+#define DRAFTS_MAX    1000
+#define BOX_MAX       (64 << 20) /* bytes of all drafts: they are kept in memory */
+#define FRONT_MAX     (64 << 10) /* bytes of front matter before a message */
+
+struct draft {
+	struct list link; /* of face.drafts, while it has a name */
+	unsigned refs;
+	struct face *f;
+	int64_t number;  /* for listing */
+	int64_t project; /* number of the project whose directory it is in, 0: `new` itself */
+	char *name;
+	bool listed;     /* it is in the directory */
+	bool scratch;    /* by its name */
+	char *cwd;       /* checkout that the writer stands in, or NULL */
+	struct buf text;
+	size_t checked;  /* leading bytes known to be UTF-8 */
+	size_t judged_n; /* leading bytes that the backend has judged */
+	bool judged;     /* nothing that may follow has to be judged before it is complete */
+	bool creating;   /* the backend is making the session */
+	int64_t session; /* that it has become */
+	int64_t changed_ms;
+	struct list nodes;
+	struct timer grace;
+};
+
+struct draft *draft_new(const struct spot *dir, const char *name);
+void draft_unlist(struct draft *d); /* takes its name away; drops the directory's reference */
+/* The session has been made: the draft is read-only now and goes away soon. */
+void draft_done(struct draft *d, int64_t session);
+/* Has somebody written to it and not closed it yet? except: a handle that does not count, or NULL. */
+bool draft_is_written(const struct draft *d, const struct handle *except);
+/* Checks the text as a whole and makes the request for its session. NULL after the refusal; *rc is it. */
+struct request *draft_request(struct draft *d, const char *name, int64_t project, const char *path, int *rc);
+const char *project_name(const struct face *f, int64_t number); /* NULL for 0 */

@@ -1,0 +1,332 @@
+/* The drop box: names of drafts; creating, removing and renaming them. Loop thread only. A change of a directory holds
+ * its lock, so what the backend has to say is waited for at most PARK_MS. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/mem.h"
+#include "dir.h"
+#include "drop_box.h"
+#include "names.h"
+#include "node.h"
+#include "refuse.h"
+
+/* ---- drafts ---- */
+
+struct draft *draft_new(const struct spot *dir, const char *name)
+{
+	struct face *f = dir->f;
+	struct draft *d = xcalloc(1, sizeof *d);
+	d->refs = 1; /* of the directory */
+	d->f = f;
+	d->number = ++f->next_draft;
+	d->project = dir->number;
+	d->name = xstrdup(name);
+	d->listed = true;
+	d->scratch = name_is_scratch(name);
+	d->changed_ms = clock_real_ms();
+	list_init(&d->nodes);
+	timer_init(&d->grace);
+	list_append(&f->drafts, &d->link);
+	f->n_drafts++;
+	return d;
+}
+
+struct draft *draft_get(struct draft *d)
+{
+	d->refs++;
+	return d;
+}
+
+void draft_put(struct draft *d)
+{
+	if (--d->refs)
+		return;
+	d->f->draft_bytes -= d->text.n;
+	while (!list_empty(&d->nodes))
+		list_remove(d->nodes.next);
+	timer_clear(&d->grace);
+	buf_release(&d->text);
+	free(d->name);
+	free(d->cwd);
+	free(d);
+}
+
+void draft_unlist(struct draft *d)
+{
+	if (!d->listed)
+		return;
+	d->listed = false;
+	d->f->n_drafts--;
+	list_remove(&d->link);
+	timer_clear(&d->grace);
+	draft_put(d);
+}
+
+void drafts_release(struct face *f)
+{
+	while (!list_empty(&f->drafts))
+		draft_unlist(list_entry(f->drafts.next, struct draft, link));
+}
+
+static void grace_over(struct timer *t)
+{
+	draft_unlist(list_entry(t, struct draft, grace));
+}
+
+void draft_done(struct draft *d, int64_t session)
+{
+	d->session = session;
+	if (d->listed)
+		timer_set(d->f, &d->grace, GRACE_MS, grace_over);
+}
+
+const struct file *draft_row(const struct draft *d)
+{
+	return tree_unnamed(d->project ? PLACE_DROP_PROJECT : PLACE_DROP, KIND_DRAFT);
+}
+
+void draft_path(const struct draft *d, struct buf *out)
+{
+	const char *project = project_name(d->f, d->project);
+	buf_addf(out, "sessions/new/%s%s%s", project ? project : "", project ? "/" : "", d->name);
+}
+
+uint64_t draft_size(const struct draft *d)
+{
+	return d->text.n;
+}
+
+int64_t draft_changed(const struct draft *d)
+{
+	return d->changed_ms;
+}
+
+int64_t draft_session(const struct draft *d)
+{
+	return d->session;
+}
+
+struct list *draft_nodes(struct draft *d)
+{
+	return &d->nodes;
+}
+
+const char *draft_name(const struct draft *d)
+{
+	return d->name;
+}
+
+struct draft *draft_find(const struct face *f, int64_t project, const char *name)
+{
+	list_each(pos, &f->drafts) {
+		struct draft *d = list_entry(pos, struct draft, link);
+		if (d->project == project && !strcmp(d->name, name))
+			return d;
+	}
+	return NULL;
+}
+
+struct draft *draft_next(const struct face *f, int64_t project, int64_t *number)
+{
+	list_each(pos, &f->drafts) {
+		struct draft *d = list_entry(pos, struct draft, link);
+		if (d->project == project && d->number > *number) {
+			*number = d->number;
+			return d;
+		}
+	}
+	return NULL;
+}
+
+/* ---- create ---- */
+
+/* May a session get this name? 0, or -errno after the refusal. */
+static int check_name(const struct spot *dir, const char *name)
+{
+	struct err err = ERR_INIT;
+	int rc = name_check(name, &err);
+	if (rc) {
+		CLEAN_FREE char *path = spot_path(dir, name);
+		return refuse_rc(dir->f, 0, path, rc, &err);
+	}
+	if (session_by_name(dir->f, name))
+		return refuse_at(dir, name, EEXIST, "session %s exists; write to sessions/%s/input, or choose another name",
+				 name, name);
+	return 0;
+}
+
+static int check_create(const struct spot *dir, fuse_req_t req, const char *name)
+{
+	struct face *f = dir->f;
+	int rc = spot_allowed(f, req, dir->file->mode, W_OK | X_OK);
+	if (!rc && !name_is_scratch(name))
+		rc = check_name(dir, name);
+	if (!rc && strlen(name) > 255)
+		rc = -ENAMETOOLONG;
+	if (!rc && f->n_drafts >= DRAFTS_MAX)
+		rc = refuse_at(dir, name, ENOSPC, "%d drafts are in the drop box; remove some from sessions/new", DRAFTS_MAX);
+	return rc;
+}
+
+static void created(struct op *op)
+{
+	struct fuse_entry_param e;
+	struct handle *h = op->h;
+	dir_entry(h->f, h->ino, &e);
+	handle_opened(h, op_take(op), &e);
+}
+
+static void created_with_cwd(struct op *op, struct request *r)
+{
+	struct draft *d = op->h->draft;
+	if (!d->cwd)
+		d->cwd = take(r->name);
+	if (op->req)
+		created(op);
+}
+
+void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int flags)
+{
+	struct face *f = dir->f;
+	pid_t pid = fuse_req_ctx(req)->pid;
+	struct draft *d = draft_find(f, dir->number, name);
+	int rc = d ? -EEXIST : check_create(dir, req, name);
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	struct spot at = {.f = f};
+	d = draft_new(dir, name);
+	at.file = draft_row(d);
+	at.node = node_for(f, &d->nodes, 0, d, pid);
+	at.ino = at.node->ino;
+	struct handle *h = handle_new(&at, d, flags);
+	writers_init(&h->writers, pid);
+	struct op *op = op_park(f, req, h, OP_CHANGE, PARK_MS);
+	op->late = created;
+	if (d->project || pid <= 0) {
+		created(op);
+		return;
+	}
+	struct request *r = request_new(REQ_CWD, NULL, NULL);
+	r->pid = pid;
+	op_ask(op, r, created_with_cwd);
+}
+
+/* ---- unlink and rename ---- */
+
+void drop_unlink(const struct spot *dir, fuse_req_t req, const char *name)
+{
+	struct draft *d = draft_find(dir->f, dir->number, name);
+	int rc = !d ? -ENOENT : spot_allowed(dir->f, req, dir->file->mode, W_OK | X_OK);
+	if (!rc && d->creating)
+		rc = refuse_at(dir, name, EBUSY, "session %s is just being made", name);
+	if (!rc)
+		draft_unlist(d);
+	fuse_reply_err(req, -rc);
+}
+
+/* Gives d another name, whose former owner loses it. */
+static void move(struct draft *d, int64_t project, const char *name)
+{
+	struct draft *old = draft_find(d->f, project, name);
+	if (old && old != d)
+		draft_unlist(old);
+	free(d->name);
+	d->name = xstrdup(name);
+	d->project = project;
+	d->scratch = name_is_scratch(name);
+	d->judged = false;
+	d->judged_n = d->checked = 0;
+}
+
+struct renaming {
+	struct draft *d; /* a reference */
+	int64_t project;
+	char name[];
+};
+
+static void renamed(struct op *op, struct request *r)
+{
+	struct renaming *to = op->data;
+	struct draft *d = to->d;
+	int rc = op_refused(op, r);
+	d->creating = false;
+	if (!rc && d->listed)
+		move(d, to->project, to->name);
+	if (!rc)
+		draft_done(d, r->session);
+	draft_put(d);
+	op_error(op, rc);
+}
+
+static void rename_create(struct op *op)
+{
+	struct renaming *to = op->data;
+	int rc;
+	struct request *r = draft_request(to->d, to->name, to->project, op->path, &rc);
+	if (r) {
+		op_ask(op, r, renamed);
+		return;
+	}
+	draft_put(to->d);
+	op_error(op, rc);
+}
+
+static void renamed_with_cwd(struct op *op, struct request *r)
+{
+	struct renaming *to = op->data;
+	if (!to->d->cwd)
+		to->d->cwd = take(r->name);
+	rename_create(op);
+}
+
+/* 0, or -errno after the refusal. */
+static int check_rename(const struct spot *dir, const char *name, const struct spot *to, const char *new_name,
+			bool replace, fuse_req_t req)
+{
+	struct draft *d = draft_find(dir->f, dir->number, name);
+	struct draft *old = draft_find(dir->f, to->number, new_name);
+	int rc = !d ? -ENOENT : spot_allowed(dir->f, req, dir->file->mode, W_OK | X_OK);
+	if (!rc && (d->session || d->creating))
+		rc = refuse_at(dir, name, EPERM, "session %s exists; rename it in sessions/", name);
+	if (!rc && old && (!replace || old->session || old->creating))
+		rc = refuse_at(to, new_name, EEXIST, "%s exists", new_name);
+	if (!rc && !name_is_scratch(new_name))
+		rc = check_name(to, new_name);
+	return rc;
+}
+
+void drop_rename(const struct spot *dir, const char *name, const struct spot *to, const char *new_name, bool replace,
+		 fuse_req_t req)
+{
+	struct face *f = dir->f;
+	int rc = check_rename(dir, name, to, new_name, replace, req);
+	struct draft *d = draft_find(f, dir->number, name);
+	/* One that is still being written becomes a session when it is complete, under its new name. */
+	if (!rc && (name_is_scratch(new_name) || !d->text.n || draft_is_written(d, NULL))) {
+		move(d, to->number, new_name);
+		fuse_reply_err(req, 0);
+		return;
+	}
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	struct renaming *data = xmalloc(sizeof *data + strlen(new_name) + 1);
+	*data = (struct renaming){.d = draft_get(d), .project = to->number};
+	strcpy(data->name, new_name);
+	struct op *op = op_park(f, req, NULL, OP_CHANGE, PARK_MS);
+	op->path = spot_path(to, new_name);
+	op->data = data;
+	pid_t pid = fuse_req_ctx(req)->pid;
+	if (to->number || d->cwd || pid <= 0) {
+		rename_create(op);
+		return;
+	}
+	struct request *r = request_new(REQ_CWD, NULL, NULL);
+	r->pid = pid;
+	op_ask(op, r, renamed_with_cwd);
+}

@@ -1,0 +1,277 @@
+/* Who still holds an open file? A file of the mount is known by its inode number, which /proc/PID/fdinfo/N tells since
+ * Linux 5.14 without following any link. Not every process is looked at: only the flusher, the opener, those that wrote,
+ * and every pid born since the open, since a descriptor reaches others by inheritance. (Those that got it over a
+ * socket are missed unless they write.)
+ *
+ * The worker threads run holder_look() and nothing else; writers_*() run on the loop, where the calling thread is stuck
+ * in its own system call and so cannot vanish. */
+#include "holder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+
+#define ROUNDS_MAX  8    /* looks at newly born pids before giving up */
+#define RANGE_MAX   4096 /* pids probed one by one; above that /proc is listed */
+#define WRITERS_MAX 64   /* processes remembered of one open file; more make it untellable */
+#define THREADS     2
+
+/* ---- what the loop keeps ---- */
+
+/* Reads a small file of /proc into out; bytes read, or -errno. */
+static ssize_t slurp(const char *path, char *out, size_t size)
+{
+	CLEAN_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ssize_t n = read(fd, out, size - 1);
+	if (n < 0)
+		return -errno;
+	out[n] = 0;
+	return n;
+}
+
+static pid_t newest_pid(void)
+{
+	char text[128];
+	if (slurp("/proc/loadavg", text, sizeof text) <= 0)
+		return 0;
+	const char *last = strrchr(text, ' ');
+	return last ? (pid_t)atoi(last + 1) : 0;
+}
+
+static pid_t process_of(pid_t tid)
+{
+	char path[64], text[1024];
+	snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
+	if (slurp(path, text, sizeof text) <= 0)
+		return tid;
+	const char *at = strstr(text, "\nTgid:");
+	return at ? (pid_t)atoi(at + 6) : tid;
+}
+
+static int64_t ticks_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (int64_t)t.tv_sec * sysconf(_SC_CLK_TCK) + t.tv_nsec / (1000000000 / sysconf(_SC_CLK_TCK));
+}
+
+void writers_init(struct writers *w, pid_t tid)
+{
+	*w = (struct writers){.last_pid = newest_pid(), .opened_ticks = ticks_now()};
+	writers_note(w, tid);
+}
+
+void writers_note(struct writers *w, pid_t tid)
+{
+	if (tid == w->last_tid && w->n)
+		return;
+	if (tid <= 0 || w->n == WRITERS_MAX) {
+		w->foreign = true;
+		return;
+	}
+	w->last_tid = tid;
+	pid_t pid = process_of(tid);
+	for (size_t i = 0; i < w->n; i++)
+		if (w->pid[i] == pid)
+			return;
+	w->pid = xrealloc(w->pid, (w->n + 1) * sizeof *w->pid);
+	w->pid[w->n++] = pid;
+}
+
+void writers_release(struct writers *w)
+{
+	free(w->pid);
+	*w = (struct writers){0};
+}
+
+/* ---- the look itself ---- */
+
+/* Start time of a process in ticks since boot, -1 if it is gone. */
+static int64_t born(pid_t pid)
+{
+	char path[64], text[1024];
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	if (slurp(path, text, sizeof text) <= 0)
+		return -1;
+	const char *at = strrchr(text, ')'); /* the name before it may hold anything */
+	for (int field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoll(at + 1, NULL, 10) : -1;
+}
+
+static bool fdinfo_names(int dir, const char *name, const char *wanted)
+{
+	char text[512];
+	CLEAN_FD int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false; /* closed meanwhile */
+	ssize_t n = read(fd, text, sizeof text - 1);
+	if (n <= 0)
+		return false;
+	text[n] = 0;
+	return strstr(text, wanted);
+}
+
+static enum held look_at(const struct writers *w, pid_t pid, const char *wanted)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/fdinfo", (int)pid);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0) {
+		if (errno == ENOENT || errno == ESRCH)
+			return HELD_NO;
+		/* not ours to look at; but one that is older than the open cannot have inherited it */
+		int64_t start = born(pid);
+		return start >= 0 && start < w->opened_ticks ? HELD_NO : HELD_UNKNOWN;
+	}
+	DIR *dir = fdopendir(fd);
+	if (!dir) { /* it has ended since */
+		close(fd);
+		return HELD_NO;
+	}
+	enum held held = HELD_NO;
+	for (struct dirent *e; held == HELD_NO && (e = readdir(dir));)
+		if (e->d_name[0] != '.' && fdinfo_names(dirfd(dir), e->d_name, wanted))
+			held = HELD_YES;
+	closedir(dir);
+	return held;
+}
+
+/* Is pid in (from, to], where the counter may have wrapped? */
+static bool born_between(pid_t pid, pid_t from, pid_t to)
+{
+	return from <= to ? pid > from && pid <= to : pid > from || pid <= to;
+}
+
+static enum held look_listed(const struct writers *w, pid_t from, pid_t to, const char *wanted)
+{
+	DIR *proc = opendir("/proc");
+	if (!proc)
+		return HELD_UNKNOWN;
+	enum held held = HELD_NO;
+	for (struct dirent *e; held == HELD_NO && (e = readdir(proc));) {
+		pid_t pid = (pid_t)atoi(e->d_name);
+		if (pid > 0 && born_between(pid, from, to))
+			held = look_at(w, pid, wanted);
+	}
+	closedir(proc);
+	return held;
+}
+
+static enum held look_born(const struct writers *w, pid_t from, pid_t to, const char *wanted)
+{
+	if (from > to || to - from > RANGE_MAX)
+		return look_listed(w, from, to, wanted);
+	for (pid_t pid = from + 1; pid <= to; pid++) {
+		enum held held = look_at(w, pid, wanted);
+		if (held != HELD_NO)
+			return held;
+	}
+	return HELD_NO;
+}
+
+enum held holder_look(const struct writers *w, pid_t flusher, uint64_t ino)
+{
+	char wanted[48];
+	snprintf(wanted, sizeof wanted, "\nino:\t%" PRIu64 "\n", ino);
+	if (w->foreign || !w->last_pid || flusher <= 0)
+		return HELD_UNKNOWN;
+	enum held held = look_at(w, flusher, wanted);
+	for (size_t i = 0; held == HELD_NO && i < w->n; i++)
+		held = look_at(w, w->pid[i], wanted);
+	pid_t from = w->last_pid;
+	for (int round = 0; held == HELD_NO; round++) {
+		pid_t now = newest_pid();
+		if (now == from)
+			return HELD_NO;
+		if (!now || round == ROUNDS_MAX)
+			return HELD_UNKNOWN;
+		held = look_born(w, from, now, wanted);
+		from = now;
+	}
+	return held;
+}
+
+/* ---- workers ---- */
+
+struct holder {
+	struct queue jobs, *results;
+	pthread_t thread[THREADS];
+};
+
+static void *work(void *arg)
+{
+	struct holder *h = arg;
+	for (struct queue_node *node; (node = queue_wait(&h->jobs));) {
+		struct scan *scan = queue_entry(node, struct scan, job);
+		scan->held = holder_look(&scan->writers, scan->flusher, scan->ino);
+		queue_push(h->results, &scan->note.node);
+	}
+	return NULL;
+}
+
+int holder_start(struct queue *results, struct holder **out)
+{
+	struct holder *h = xcalloc(1, sizeof *h);
+	h->results = results;
+	int rc = queue_init(&h->jobs);
+	size_t n = 0;
+	while (!rc && n < THREADS) {
+		rc = -pthread_create(&h->thread[n], NULL, work, h);
+		n += !rc;
+	}
+	if (!rc) {
+		*out = h;
+		return 0;
+	}
+	queue_close(&h->jobs);
+	while (n--)
+		pthread_join(h->thread[n], NULL);
+	queue_release(&h->jobs);
+	free(h);
+	return rc;
+}
+
+void holder_stop(struct holder *h)
+{
+	if (!h)
+		return;
+	queue_close(&h->jobs);
+	for (size_t i = 0; i < THREADS; i++)
+		pthread_join(h->thread[i], NULL);
+	queue_release(&h->jobs);
+	free(h);
+}
+
+void holder_submit(struct holder *h, struct scan *scan)
+{
+	queue_push(&h->jobs, &scan->job);
+}
+
+struct scan *scan_new(const struct writers *w, pid_t flusher, uint64_t ino)
+{
+	struct scan *scan = xcalloc(1, sizeof *scan);
+	scan->note.kind = NOTE_OTHER;
+	scan->writers = *w;
+	scan->writers.pid = w->n ? xmemdup(w->pid, w->n * sizeof *w->pid) : NULL;
+	scan->flusher = flusher;
+	scan->ino = ino;
+	return scan;
+}
+
+void scan_free(struct scan *scan)
+{
+	writers_release(&scan->writers);
+	free(scan);
+}

@@ -1,0 +1,182 @@
+/* One daemon an instance. Locks are flock()s, which vanish with their holder however it ends. Not on the loop. */
+#include "instance.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+
+#define STEP_MS   10
+#define DYING_MS  300   /* a killed daemon is given so long to vanish before it counts as alive */
+#define LEAVE_MS  30000 /* one that is finishing its commits */
+#define HELPER_MS 15000 /* the helper of a dead one, until the mount is cleared away */
+
+/* ---- the record ---- */
+
+static void boot_id(char out[40])
+{
+	CLEAN_BUF struct buf text = BUF_INIT;
+	file_read("/proc/sys/kernel/random/boot_id", &text, 100, NULL);
+	snprintf(out, 40, "%.*s", (int)strcspn(buf_str(&text), "\n"), buf_str(&text));
+}
+
+static char *record_path(const struct paths *paths)
+{
+	return xasprintf("%s/mount", paths->state);
+}
+
+void record_release(struct record *r)
+{
+	free(r->dir);
+	*r = (struct record){0};
+}
+
+int record_read(const struct paths *paths, struct record *out)
+{
+	CLEAN_FREE char *path = record_path(paths);
+	CLEAN_BUF struct buf text = BUF_INIT;
+	char now[40];
+	*out = (struct record){0};
+	int rc = file_read(path, &text, 65536, NULL);
+	if (rc)
+		return rc;
+	char *at = text.p;
+	for (char *line; (line = strsep(&at, "\n"));) {
+		char *value = strchr(line, ' ');
+		if (!value)
+			continue;
+		*value++ = 0;
+		if (!strcmp(line, "pid"))
+			out->pid = (pid_t)atoi(value);
+		else if (!strcmp(line, "boot"))
+			snprintf(out->boot, sizeof out->boot, "%s", value);
+		else if (!strcmp(line, "dev"))
+			snprintf(out->dev, sizeof out->dev, "%s", value);
+		else if (!strcmp(line, "dir") && !out->dir)
+			out->dir = xstrdup(value);
+	}
+	boot_id(now);
+	if (out->dir && out->pid > 0 && !strcmp(out->boot, now))
+		return 0;
+	record_release(out);
+	return -ENOENT;
+}
+
+int record_write(const struct paths *paths, const char *dir, const char *dev, struct err *err)
+{
+	CLEAN_FREE char *path = record_path(paths);
+	CLEAN_BUF struct buf text = BUF_INIT;
+	char boot[40];
+	boot_id(boot);
+	buf_addf(&text, "pid %d\nboot %s\ndev %s\ndir %s\n", (int)getpid(), boot, dev, dir);
+	return file_write(path, text.p, text.n, 0600, err);
+}
+
+void record_remove(const struct paths *paths)
+{
+	CLEAN_FREE char *path = record_path(paths);
+	unlink(path);
+}
+
+/* ---- the locks ---- */
+
+static int lock_open(const struct paths *paths, const char *name)
+{
+	CLEAN_FREE char *path = xasprintf("%s/%s", paths->state, name);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+static int lock_try(int fd)
+{
+	while (flock(fd, LOCK_EX | LOCK_NB))
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+static int lock_wait(int fd, int ms)
+{
+	int64_t until = clock_mono_ms() + ms;
+	int rc;
+	while ((rc = lock_try(fd)) == -EWOULDBLOCK && clock_mono_ms() < until)
+		clock_sleep_ms(STEP_MS);
+	return rc;
+}
+
+/* Words about the daemon that has the lock. */
+static int is_alive(const struct paths *paths, struct err *err)
+{
+	struct record r;
+	if (record_read(paths, &r))
+		return err_set(err, EBUSY, "another berthfs of this instance is starting or finishing; try again");
+	err_set(err, EBUSY, "berthfs is mounted at %s (pid %d); `berthfs umount` ends it. Another instance needs its own "
+			    "XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR and XDG_CONFIG_HOME", r.dir, (int)r.pid);
+	record_release(&r);
+	return -EBUSY;
+}
+
+static int claim_live(const struct paths *paths, int fd, struct err *err)
+{
+	int64_t began = clock_mono_ms();
+	for (;;) {
+		int rc = lock_try(fd);
+		if (rc != -EWOULDBLOCK)
+			return rc ? err_sys(err, -rc, "cannot lock the state folder %s", paths->state) : 0;
+		struct record r;
+		bool leaving = record_read(paths, &r) != 0; /* it takes its record away before it finishes */
+		record_release(&r);
+		if (clock_mono_ms() - began >= (leaving ? LEAVE_MS : DYING_MS))
+			return is_alive(paths, err);
+		clock_sleep_ms(STEP_MS);
+	}
+}
+
+int instance_claim(const struct paths *paths, struct instance *out, struct err *err)
+{
+	*out = (struct instance){-1, -1};
+	out->live_fd = lock_open(paths, "daemon.lock");
+	out->helper_fd = lock_open(paths, "mount.lock");
+	int rc = out->live_fd < 0 ? out->live_fd : out->helper_fd < 0 ? out->helper_fd : 0;
+	if (rc)
+		err_sys(err, -rc, "cannot open the locks in %s", paths->state);
+	else
+		rc = claim_live(paths, out->live_fd, err);
+	if (!rc) {
+		rc = lock_wait(out->helper_fd, HELPER_MS);
+		if (rc)
+			err_sys(err, -rc, "the mount of the last daemon is still being cleared away");
+	}
+	if (rc)
+		instance_release(out);
+	return rc;
+}
+
+void instance_release(struct instance *i)
+{
+	fd_close(&i->live_fd);
+	fd_close(&i->helper_fd);
+}
+
+bool instance_is_alive(const struct paths *paths)
+{
+	CLEAN_FD int fd = lock_open(paths, "daemon.lock");
+	return fd >= 0 && lock_try(fd) == -EWOULDBLOCK;
+}
+
+int instance_wait_gone(const struct paths *paths, int ms)
+{
+	CLEAN_FD int live = lock_open(paths, "daemon.lock");
+	CLEAN_FD int helper = lock_open(paths, "mount.lock");
+	int64_t until = clock_mono_ms() + ms;
+	int rc = lock_wait(live, ms);
+	int left = (int)(until - clock_mono_ms());
+	return rc ? rc : lock_wait(helper, left > 0 ? left : 0);
+}

@@ -1,0 +1,214 @@
+/* The requests of the kernel that change directories. Loop thread only. The tree is closed but for four places: the
+ * drop box, projects/ (symlinks), and sessions/ (rmdir and rename). Editors' attempts at swap and backup files are
+ * refused in silence; they save in place then, which is what is wanted. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/base/mem.h"
+#include "dir.h"
+#include "drop.h"
+#include "face.h"
+#include "ino.h"
+#include "names.h"
+#include "ops.h"
+#include "refuse.h"
+
+static struct face *face_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+/* The directory of a request that changes it; false after an error was answered. */
+static bool dir_of(fuse_req_t req, fuse_ino_t ino, struct spot *dir)
+{
+	int rc = spot_of(face_of(req), ino, dir);
+	if (!rc)
+		rc = spot_allowed(dir->f, req, 0755, W_OK | X_OK);
+	if (rc)
+		fuse_reply_err(req, -rc);
+	return !rc;
+}
+
+/* Answers EPERM and says what to do instead. */
+static void closed(const struct spot *dir, fuse_req_t req, const char *name)
+{
+	int rc = -EPERM;
+	if (name_is_scratch(name))
+		; /* an editor looking for a place for its swap file */
+	else if (dir->session)
+		rc = refuse_at(dir, name, EPERM, "a session's directory is closed: append to input to talk to it; `rmdir "
+						 "sessions/%s` ends it", dir->session->view->name);
+	else if (dir->file->inside == PLACE_SESSIONS)
+		rc = refuse_at(dir, name, EPERM, "write a file to sessions/new/%s to start a session of that name", name);
+	else if (dir->file->inside == PLACE_PROJECTS)
+		rc = refuse_at(dir, name, EPERM, "projects are symlinks: `ln -s CHECKOUT projects/NAME` adds one, `rm "
+						 "projects/NAME` takes it away");
+	else
+		rc = refuse_at(dir, name, EPERM, "only files of the drop box sessions/new can be made or moved here");
+	fuse_reply_err(req, -rc);
+}
+
+static bool is_drop(const struct spot *dir)
+{
+	return dir->file->inside == PLACE_DROP || dir->file->inside == PLACE_DROP_PROJECT;
+}
+
+/* Parks a request that the backend has to decide; its answer is the errno. */
+static void decided(struct op *op, struct request *r)
+{
+	op_error(op, op_refused(op, r));
+}
+
+static struct op *park_change(const struct spot *dir, fuse_req_t req, const char *name, int64_t session)
+{
+	struct op *op = op_park(dir->f, req, NULL, OP_CHANGE, PARK_MS);
+	op->path = spot_path(dir, name);
+	op->session = session;
+	return op;
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+	struct spot dir;
+	if (!dir_of(req, parent, &dir))
+		return;
+	if (is_drop(&dir))
+		drop_create(&dir, req, name, fi->flags);
+	else
+		closed(&dir, req, name);
+}
+
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+{
+	struct spot dir;
+	if (dir_of(req, parent, &dir))
+		closed(&dir, req, name);
+}
+
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	struct spot dir;
+	if (dir_of(req, parent, &dir))
+		closed(&dir, req, name);
+}
+
+void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+	struct spot dir;
+	if (dir_of(req, parent, &dir))
+		closed(&dir, req, name);
+}
+
+/* ---- projects ---- */
+
+static void project_added(struct op *op, struct request *r)
+{
+	int rc = op_refused(op, r);
+	int64_t number = rc ? 0 : project_number(op->f, r->name);
+	if (!number) {
+		op_error(op, rc ? rc : -EIO);
+		return;
+	}
+	struct fuse_entry_param e;
+	struct face *f = op->f;
+	fuse_req_t req = op_take(op);
+	dir_entry(f, ino_pack(number, tree_row(tree_unnamed(PLACE_PROJECTS, KIND_LINK))), &e);
+	if (req)
+		fuse_reply_entry(req, &e);
+}
+
+void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+	struct spot dir;
+	if (!dir_of(req, parent, &dir))
+		return;
+	if (dir.file->inside != PLACE_PROJECTS) {
+		closed(&dir, req, name);
+		return;
+	}
+	struct request *r = request_new(REQ_PROJECT_ADD, NULL, NULL);
+	r->name = xstrdup(name);
+	buf_adds(&r->text, target);
+	op_ask(park_change(&dir, req, name, 0), r, project_added);
+}
+
+/* ---- unlink, rmdir ---- */
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct spot dir;
+	if (!dir_of(req, parent, &dir))
+		return;
+	if (is_drop(&dir)) {
+		drop_unlink(&dir, req, name);
+	} else if (dir.file->inside == PLACE_PROJECTS) {
+		struct request *r = request_new(REQ_PROJECT_REMOVE, NULL, NULL);
+		r->name = xstrdup(name);
+		op_ask(park_change(&dir, req, name, 0), r, decided);
+	} else if (dir.session) {
+		const char *whose = dir.session->view->name;
+		fuse_reply_err(req, -refuse_at(&dir, name, EPERM, "files of a session are not removed one by one: `rmdir "
+								  "sessions/%s` ends the session; with work that is not "
+								  "synced, `echo destroy force > sessions/%s/ctl`",
+					       whose, whose));
+	} else {
+		fuse_reply_err(req, -refuse_at(&dir, name, EPERM, "this file is a part of the tree and stays"));
+	}
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct spot dir;
+	if (!dir_of(req, parent, &dir))
+		return;
+	const struct session *s = dir.file->inside == PLACE_SESSIONS ? session_by_name(dir.f, name) : NULL;
+	if (!s) {
+		fuse_reply_err(req, -refuse_at(&dir, name, EPERM, "this directory is a part of the tree and stays"));
+		return;
+	}
+	struct request *r = request_new(REQ_DESTROY, NULL, NULL);
+	r->session = s->id;
+	op_ask(park_change(&dir, req, name, s->id), r, decided);
+}
+
+/* ---- rename ---- */
+
+static void rename_session(const struct spot *dir, fuse_req_t req, const char *name, const char *new_name)
+{
+	struct err err = ERR_INIT;
+	const struct session *s = session_by_name(dir->f, name);
+	int rc = !s ? refuse_at(dir, name, EPERM, "%s cannot be renamed", name) : 0;
+	if (!rc && session_by_name(dir->f, new_name))
+		rc = refuse_at(dir, new_name, EEXIST, "session %s exists", new_name);
+	if (!rc && name_check(new_name, &err)) {
+		CLEAN_FREE char *path = spot_path(dir, new_name);
+		rc = refuse_rc(dir->f, s->id, path, -err.code, &err);
+	}
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	struct request *r = request_new(REQ_RENAME, NULL, NULL);
+	r->session = s->id;
+	r->name = xstrdup(new_name);
+	op_ask(park_change(dir, req, name, s->id), r, decided);
+}
+
+void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
+	       unsigned flags)
+{
+	struct spot dir, to;
+	if (!dir_of(req, parent, &dir) || !dir_of(req, new_parent, &to))
+		return;
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		fuse_reply_err(req, EINVAL);
+	else if (is_drop(&dir) && is_drop(&to))
+		drop_rename(&dir, name, &to, new_name, !(flags & RENAME_NOREPLACE), req);
+	else if (dir.file->inside == PLACE_SESSIONS && parent == new_parent)
+		rename_session(&dir, req, name, new_name);
+	else
+		closed(is_drop(&dir) || dir.file->inside == PLACE_SESSIONS ? &to : &dir, req, new_name);
+}

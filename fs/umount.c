@@ -1,0 +1,108 @@
+/* `berthfs umount`, and the options of mount. Not on the loop. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+#include "backend/base/mem.h"
+#include "instance.h"
+#include "mount.h"
+#include "mountinfo.h"
+
+#define GONE_MS 30000 /* commits are finished and workers brought to a safe point by then */
+
+/* ---- umount ---- */
+
+/* Ends the daemon of this instance as SIGTERM does and waits until it is gone. */
+static int end_daemon(const struct paths *paths, const struct record *r)
+{
+	if (kill(r->pid, SIGTERM)) {
+		fprintf(stderr, "berthfs: cannot end the daemon (pid %d): %s\n", (int)r->pid, strerror(errno));
+		return EX_NOPERM;
+	}
+	if (!instance_wait_gone(paths, GONE_MS))
+		return EX_OK;
+	fprintf(stderr, "berthfs: the daemon (pid %d) is still finishing; see %s/log\n", (int)r->pid, paths->state);
+	return EX_TEMPFAIL;
+}
+
+/* A mount that no living daemon of this instance serves. */
+static int clear_dir(const char *dir)
+{
+	struct mounted at;
+	if (mountinfo_at(dir, &at)) {
+		printf("nothing is mounted at %s\n", dir);
+		return EX_OK;
+	}
+	bool ours = mounted_is_ours(&at);
+	mounted_release(&at);
+	if (!ours) {
+		fprintf(stderr, "berthfs: %s is no berthfs mount of yours\n", dir);
+		return EX_UNAVAILABLE;
+	}
+	int rc = mount_detach(dir);
+	if (rc)
+		fprintf(stderr, "berthfs: cannot unmount %s: %s\n", dir, strerror(-rc));
+	return rc ? EX_OSERR : EX_OK;
+}
+
+int umount_main(const char *dir)
+{
+	struct err err = ERR_INIT;
+	struct paths paths;
+	struct record r;
+	if (paths_init(&paths, &err)) {
+		fprintf(stderr, "berthfs: %s\n", err.text);
+		return EX_OSERR;
+	}
+	bool known = !record_read(&paths, &r);
+	CLEAN_FREE char *path = dir ? mount_resolve(dir) : xstrdup(known ? r.dir : NULL);
+	const char *home = getenv("HOME");
+	if (!path && !dir && home)
+		path = xasprintf("%s/berth", home);
+	int code;
+	if (!path) {
+		printf("nothing is mounted%s%s\n", dir ? " at " : "", dir ? dir : "");
+		code = EX_OK;
+	} else if (known && !strcmp(path, r.dir) && instance_is_alive(&paths)) {
+		code = end_daemon(&paths, &r);
+	} else {
+		code = clear_dir(path);
+	}
+	record_release(&r);
+	paths_release(&paths);
+	return code;
+}
+
+/* ---- options of mount ---- */
+
+/* What mount(8), fstab and systemd pass on; nothing to do for us. */
+static bool is_ignored(const char *o)
+{
+	static const char *const names[] = {
+		"rw",	  "dev",      "nodev",	 "suid",     "nosuid",	    "exec",    "noexec", "auto",
+		"noauto", "nofail",   "_netdev", "user",     "nouser",	    "users",   "owner",	 "group",
+		"async",  "defaults", "atime",	 "relatime", "strictatime", "noatime", "silent", "nowatch",
+	};
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (!strcmp(o, names[i]))
+			return true;
+	return !o[0] || !strncmp(o, "x-", 2) || !strncmp(o, "comment=", 8);
+}
+
+int mount_option_list(struct mount_options *opt, const char *list)
+{
+	CLEAN_FREE char *copy = xstrdup(list);
+	char *at = copy;
+	for (char *o; (o = strsep(&at, ","));) {
+		if (!strcmp(o, "allow_other")) {
+			opt->allow_other = true;
+		} else if (!is_ignored(o)) {
+			fprintf(stderr, "berthfs: unknown mount option %s; there are allow_other and nowatch\n", o);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}

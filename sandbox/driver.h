@@ -1,0 +1,21 @@
+/* A kind of sandbox: what sandbox.c dispatches to. Contracts are those of the functions of the same names in
+ * sandbox.h; state and describe may not block for longer than a connect to a local socket. */
+#pragma once
+#include "sandbox.h"
+
+struct driver {
+	const char *kind;
+	int (*possible)(struct err *err);
+	int (*up)(const struct sandbox_spec *spec, struct err *err);
+	enum sandbox_state (*state)(const struct paths *paths, int64_t id);
+	int (*down)(const struct paths *paths, int64_t id, struct err *err);
+	int (*destroy)(const struct paths *paths, int64_t id, struct err *err);
+	void (*describe)(enum sandbox_state state, char out[64]);
+};
+
+extern const struct driver driver_dir, driver_vm;
+
+/* For drivers: where the tool protocol of a sandbox is served (both kinds): runtime/ID.sock. malloc'd. */
+char *sandbox_socket(const struct paths *paths, int64_t id);
+/* For drivers: says a line of progress, if somebody listens. */
+__attribute__((format(printf, 2, 3))) void sandbox_say(const struct sandbox_spec *spec, const char *fmt, ...);

@@ -1,0 +1,180 @@
+/* Kind dir: a folder of the state directory and a tool daemon process, without any isolation. For tests. Any worker
+ * thread. Must never end a process that it cannot tell to be this sandbox's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "backend/base/child.h"
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "driver.h"
+#include "env_call.h"
+#include "guest/job.h"
+#include "guest/proc.h"
+#include "guest/tools_main.h"
+
+#define HELLO_MS 10000 /* a running daemon answers at once; this is for a machine that swaps */
+#define END_MS	 10000 /* from the shutdown request to the end, then SIGKILL */
+
+/* Where things of one sandbox are. */
+struct place {
+	char *folder, *home, *jobs, *lock, *turn, *log, *socket;
+};
+
+static void place_release(struct place *p)
+{
+	free(p->folder);
+	free(p->home);
+	free(p->jobs);
+	free(p->lock);
+	free(p->turn);
+	free(p->log);
+	free(p->socket);
+}
+#define CLEAN_PLACE __attribute__((cleanup(place_release)))
+
+static struct place place(const struct paths *paths, int64_t id)
+{
+	struct place p = {.folder = xasprintf("%s/sandboxes/%" PRId64, paths->state, id)};
+	p.home = xasprintf("%s/home", p.folder);
+	p.jobs = xasprintf("%s/jobs", p.folder);
+	p.lock = xasprintf("%s/tools.pid", p.folder);
+	p.turn = xasprintf("%s/lock", p.folder);
+	p.log = xasprintf("%s/tools.log", p.folder);
+	p.socket = sandbox_socket(paths, id);
+	return p;
+}
+
+/* up, down and destroy of one sandbox take turns, also between two daemons. */
+static int take_turn(const struct place *p, struct err *err)
+{
+	int fd = open(p->turn, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || flock(fd, LOCK_EX)) {
+		int rc = err_sys(err, errno, "cannot lock %s", p->turn);
+		fd_close(&fd);
+		return rc;
+	}
+	return fd;
+}
+
+static int possible(struct err *err)
+{
+	return 0;
+}
+
+static enum sandbox_state state(const struct paths *paths, int64_t id)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	if (!file_exists(p.home))
+		return SANDBOX_NONE;
+	return tools_lock_holder(p.lock) && file_exists(p.socket) ? SANDBOX_RUNNING : SANDBOX_DOWN;
+}
+
+static int spawn(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	CLEAN_BUF struct buf words = BUF_INIT;
+	const char *argv[] = {spec->paths->self, "tool-daemon", "--socket", p->socket, "--home", p->home, "--jobs",
+			      p->jobs,		 "--lock",	p->lock,    "--log",   p->log,	 NULL};
+	struct child c = {.argv = argv,
+			  .errout = &words,
+			  .max = 4096,
+			  .timeout_ms = spec->boot_timeout_ms,
+			  .cancel = spec->cancel};
+	int rc = child_run(&c, err);
+	if (rc > 0)
+		return err_set(err, EIO, "the tool daemon does not start: %s", buf_str(&words));
+	return rc;
+}
+
+static int up(const struct sandbox_spec *spec, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(spec->paths, spec->id);
+	CLEAN_FREE char *parent = xasprintf("%s/sandboxes", spec->paths->state);
+	int rc = dir_make(parent, 0700, err);
+	rc = rc ? rc : dir_make(p.folder, 0700, err);
+	rc = rc ? rc : dir_make(p.home, 0755, err);
+	if (rc)
+		return rc;
+	CLEAN_FD int turn = take_turn(&p, err);
+	if (turn < 0)
+		return turn;
+	if (!tools_lock_holder(p.lock)) {
+		sandbox_say(spec, "starting the tool daemon");
+		rc = spawn(spec, &p, err);
+	}
+	struct env *env = NULL;
+	rc = rc ? rc : env_open_within(spec->paths, spec->id, HELLO_MS, &env, err);
+	env_close(env);
+	return rc;
+}
+
+/* True once nobody holds the daemon's lock. */
+static bool wait_gone(const struct place *p, int ms)
+{
+	for (int64_t end = clock_mono_ms() + ms; tools_lock_holder(p->lock); clock_sleep_ms(5))
+		if (clock_mono_ms() > end)
+			return false;
+	return true;
+}
+
+static int end_processes(const struct paths *paths, int64_t id, const struct place *p, struct err *err)
+{
+	struct env *env = NULL;
+	if (tools_lock_holder(p->lock) && !env_open_within(paths, id, HELLO_MS, &env, NULL))
+		env_shutdown(env, NULL);
+	bool gone = wait_gone(p, env ? END_MS : 0);
+	env_close(env);
+	if (!gone) {
+		/* the pid is right as long as its lock is held */
+		pid_t pid = tools_lock_holder(p->lock);
+		if (pid > 1)
+			kill(pid, SIGKILL);
+		gone = wait_gone(p, END_MS);
+	}
+	if (!gone)
+		return err_set(err, EBUSY, "the tool daemon of sandbox %" PRId64 " does not end", id);
+	CLEAN_FREE char *mark = xasprintf(JOB_MARK "%s/", p->jobs);
+	int left = proc_kill_tree(0, mark); /* what a killed daemon left behind */
+	unlink(p->socket);
+	return left ? err_set(err, EBUSY, "%d processes of sandbox %" PRId64 " do not end", left, id) : 0;
+}
+
+static int down(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	if (!file_exists(p.folder))
+		return 0;
+	CLEAN_FD int turn = take_turn(&p, err);
+	return turn < 0 ? turn : end_processes(paths, id, &p, err);
+}
+
+static int destroy(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	if (!file_exists(p.folder))
+		return 0;
+	CLEAN_FD int turn = take_turn(&p, err);
+	int rc = turn < 0 ? turn : end_processes(paths, id, &p, err);
+	return rc ? rc : dir_remove(p.folder, err);
+}
+
+static void describe(enum sandbox_state s, char out[64])
+{
+	static const char *const words[] = {"dir none", "dir down", "dir running"};
+	snprintf(out, 64, "%s", words[s]);
+}
+
+const struct driver driver_dir = {.kind = "dir",
+				  .possible = possible,
+				  .up = up,
+				  .state = state,
+				  .down = down,
+				  .destroy = destroy,
+				  .describe = describe};

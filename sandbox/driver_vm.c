@@ -1,0 +1,434 @@
+/* Kind vm: QEMU microvms. Everything about one is in its folder and behind its keeper's socket (keeper.h), so nothing
+ * is held here between calls and a daemon that was killed finds it again. Blocks; worker threads only. Must never start
+ * a second QEMU on a disk (the keeper's lock sees to it) and never change a base image. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/base/child.h"
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "backend/base/utf8.h"
+#include "driver.h"
+#include "env_call.h"
+#include "image.h"
+#include "keeper.h"
+#include "process.h"
+#include "qemu.h"
+
+#define CANCEL_MS  50
+#define STATUS_MS  5000	 /* the keeper answers at once, even while its VM is stuck */
+#define START_MS   10000 /* from starting a keeper to its QEMU: 5 s of them may be the wait for an old QEMU's lock */
+#define STOP_MS	   (KEEPER_POWEROFF_MS + 5000)
+#define TAIL_LINES 20
+
+static char *folder_of(const struct paths *paths, int64_t id)
+{
+	return xasprintf("%s/sandboxes/%lld", paths->state, (long long)id);
+}
+
+static char *in_folder(const struct paths *paths, int64_t id, const char *name)
+{
+	CLEAN_FREE char *folder = folder_of(paths, id);
+	return xasprintf("%s/%s", folder, name);
+}
+
+static bool cancelled(const struct sandbox_spec *spec)
+{
+	return spec && spec->cancel && atomic_load(spec->cancel);
+}
+
+/* ---- talking to the keeper ---- */
+
+/* Reads until the end of the stream, or of the first line. spec (or NULL) may cancel. */
+static int receive(int fd, bool to_end, int64_t deadline, const struct sandbox_spec *spec, struct buf *out,
+		   struct err *err)
+{
+	for (;;) {
+		int64_t left = deadline - clock_mono_ms();
+		if (!to_end && out->n && out->p[out->n - 1] == '\n')
+			return 0;
+		if (cancelled(spec))
+			return err_set(err, ECANCELED, "stopped");
+		if (left <= 0)
+			return err_set(err, ETIMEDOUT, "the VM's keeper does not answer");
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		if (poll(&p, 1, left < CANCEL_MS ? (int)left : CANCEL_MS) <= 0)
+			continue;
+		/* One byte at a time where more may follow that is not ours. */
+		char room[4096];
+		ssize_t n = read(fd, room, to_end ? sizeof room : 1);
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (n < 0)
+			return err_sys(err, errno, "cannot read from the VM's keeper");
+		if (!n)
+			return to_end ? 0 : err_set(err, ECONNRESET, "the VM's keeper has ended");
+		buf_add(out, room, (size_t)n);
+	}
+}
+
+/* Sends a request and reads the answer's first line. The connection, or -errno: -ENOTCONN if there is no keeper, -EIO
+ * with the keeper's words if it refused. */
+static int request(const struct paths *paths, int64_t id, const char *line, int64_t deadline,
+		   const struct sandbox_spec *spec, struct err *err)
+{
+	CLEAN_FREE char *path = sandbox_socket(paths, id);
+	CLEAN_BUF struct buf answer = BUF_INIT;
+	CLEAN_FD int fd = unix_connect(path, NULL);
+	if (fd < 0)
+		return err_set(err, ENOTCONN, "the VM is not running");
+	int rc = fd_write_full(fd, line, strlen(line));
+	if (rc)
+		return err_set(err, ENOTCONN, "the VM's keeper has ended");
+	rc = receive(fd, false, deadline, spec, &answer, err);
+	if (rc)
+		return rc;
+	buf_cut(&answer, answer.n - 1);
+	if (!strncmp(buf_str(&answer), "error ", 6))
+		return err_set(err, EIO, "%s", buf_str(&answer) + 6);
+	return take_fd(&fd);
+}
+
+/* A request with an answer of its own after "ok". */
+static int ask(const struct paths *paths, int64_t id, const char *line, int ms, struct buf *out, struct err *err)
+{
+	int64_t deadline = clock_mono_ms() + ms;
+	CLEAN_FD int fd = request(paths, id, line, deadline, NULL, err);
+	return fd < 0 ? fd : receive(fd, true, deadline, NULL, out, err);
+}
+
+/* Whether the lock of the disk is free: no keeper and no QEMU has it. Waits up to ms for that. */
+static bool lock_free(const struct paths *paths, int64_t id, int ms)
+{
+	CLEAN_FREE char *path = in_folder(paths, id, "lock");
+	int64_t end = clock_mono_ms() + ms;
+	CLEAN_FD int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	while (flock(fd, LOCK_EX | LOCK_NB)) {
+		if (clock_mono_ms() >= end)
+			return false;
+		clock_sleep_ms(20);
+	}
+	return true; /* closing gives it back */
+}
+
+/* ---- making and starting ---- */
+
+static int possible(struct err *err)
+{
+	static const struct {
+		const char *program, *package;
+	} needed[] = {{QEMU_PROGRAM, "qemu-system-x86"}, {"qemu-img", "qemu-utils"}};
+	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+		if (!child_found(needed[i].program))
+			return err_set(err, ENOENT, "sandboxes of kind vm need %s: install the package %s",
+				       needed[i].program, needed[i].package);
+	return 0;
+}
+
+static int make_overlay(const char *base, const char *disk, struct err *err)
+{
+	CLEAN_FREE char *tmp = xasprintf("%s.new", disk);
+	CLEAN_BUF struct buf out = BUF_INIT;
+	const char *argv[] = {"qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", tmp, NULL};
+	unlink(tmp);
+	int rc = child_run(&(struct child){.argv = argv, .out = &out, .errout = &out, .timeout_ms = 60000}, err);
+	if (rc > 0)
+		rc = err_set(err, strstr(buf_str(&out), "No space left") ? ENOSPC : EIO,
+			     "cannot make the VM's disk: %s", buf_str(&out));
+	CLEAN_FD int fd = rc ? -1 : open(tmp, O_RDONLY | O_CLOEXEC);
+	if (!rc && (fd < 0 || fsync(fd) || rename(tmp, disk)))
+		rc = err_sys(err, errno, "cannot make the VM's disk");
+	if (rc)
+		unlink(tmp);
+	return rc;
+}
+
+/* The image folder is noted before the disk is there, and counts as used from then on. */
+static int make_disk(const struct sandbox_spec *spec, const char *image, struct err *err)
+{
+	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
+	CLEAN_FREE char *note = in_folder(spec->paths, spec->id, "image");
+	CLEAN_FREE char *disk = in_folder(spec->paths, spec->id, "disk.qcow2");
+	CLEAN_FREE char *line = xasprintf("%s\n", image);
+	CLEAN_FREE char *base = xasprintf("%s/disk.qcow2", image);
+	int rc = file_write(note, line, strlen(line), 0600, err);
+	if (!rc)
+		rc = image_use(image, folder, err);
+	return rc ? rc : make_overlay(base, disk, err);
+}
+
+/* Builds the base image if there is none, and makes the disk while nobody can remove the image. */
+static int create(const struct sandbox_spec *spec, struct err *err)
+{
+	for (int tries = 0;; tries++) {
+		struct image im = {0};
+		CLEAN_FD int hold = image_hold(spec->paths, err);
+		if (hold < 0)
+			return hold;
+		int rc = image_current(spec->paths, &im, err);
+		if (!rc) {
+			rc = make_disk(spec, im.dir, err);
+			image_release(&im);
+			return rc;
+		}
+		if (rc != -ENOENT || tries == 2)
+			return rc;
+		fd_close(&hold);
+		sandbox_say(spec, "there is no base image yet: building it");
+		rc = image_build(spec->paths, false, spec->cancel, spec->progress, spec->arg, err);
+		if (rc)
+			return rc;
+	}
+}
+
+static int image_of(const struct sandbox_spec *spec, char **dir, struct err *err)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	CLEAN_FREE char *note = in_folder(spec->paths, spec->id, "image");
+	int rc = file_read(note, &b, 4096, err);
+	if (rc)
+		return rc;
+	*dir = xstrndup(buf_str(&b), strcspn(buf_str(&b), "\n"));
+	if (file_exists(*dir))
+		return 0;
+	rc = err_set(err, ENOENT, "the base image that this VM's disk was made from is gone: %s", *dir);
+	free(take(*dir));
+	return rc;
+}
+
+/* Host names: letters, digits and inner hyphens, at most 63. */
+static char *host_name(const char *name)
+{
+	char *host = xstrndup(name && *name ? name : "sandbox", 63);
+	for (char *p = host; *p; p++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", *p))
+			*p = '-';
+	for (size_t n = strlen(host); n && host[n - 1] == '-';)
+		host[--n] = 0;
+	size_t lead = strspn(host, "-");
+	memmove(host, host + lead, strlen(host + lead) + 1);
+	if (*host)
+		return host;
+	free(host);
+	return xstrdup("sandbox");
+}
+
+/* Starts a keeper and waits until its QEMU runs. */
+static int start(const struct sandbox_spec *spec, struct err *err)
+{
+	struct sandbox_size size;
+	CLEAN_FREE char *image = NULL;
+	CLEAN_FREE char *initrd = NULL;
+	int rc = sandbox_size(spec->size, &size);
+	if (rc)
+		return err_set(err, -rc, "there is no size %s: mini, small or large", spec->size);
+	rc = image_of(spec, &image, err);
+	if (!rc)
+		rc = image_initrd(image, &initrd, err);
+	if (rc)
+		return rc;
+	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
+	CLEAN_FREE char *socket = sandbox_socket(spec->paths, spec->id);
+	CLEAN_FREE char *vmlinux = xasprintf("%s/vmlinux", image);
+	CLEAN_FREE char *log = xasprintf("%s/keeper.log", folder);
+	CLEAN_FREE char *host = host_name(spec->name);
+	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus);
+	CLEAN_FREE char *memory = xasprintf("%d", size.memory_mib);
+	const char *argv[] = {spec->paths->self, KEEPER_VERB, "--folder", folder, "--socket", socket,
+			      "--vmlinux",	 vmlinux,     "--initrd", initrd, "--host",   host,
+			      "--cpus",		 cpus,	      "--memory", memory, NULL};
+	CLEAN_FD int status = process_detach(argv, log, err);
+	if (status < 0)
+		return status;
+	CLEAN_BUF struct buf answer = BUF_INIT;
+	rc = receive(status, false, clock_mono_ms() + START_MS, spec, &answer, err);
+	if (rc == -ECONNRESET)
+		return err_set(err, EIO, "the VM's keeper ended at once: see %s", log);
+	if (!rc && strncmp(buf_str(&answer), "ok", 2)) {
+		buf_cut(&answer, answer.n - 1);
+		rc = err_set(err, EIO, "%s", buf_str(&answer) + 6);
+	}
+	return rc;
+}
+
+/* ---- boot ---- */
+
+/* The console's last lines, from the keeper or, if that has ended, from its file. */
+static void tell_console(const struct sandbox_spec *spec)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	CLEAN_FREE char *path = in_folder(spec->paths, spec->id, "console.log");
+	if (ask(spec->paths, spec->id, "console\n", STATUS_MS, &b, NULL)) {
+		buf_reset(&b);
+		file_read(path, &b, 1 << 20, NULL);
+	}
+	CLEAN_BUF struct buf text = BUF_INIT;
+	utf8_clean(&text, b.p, b.n);
+	size_t at = text.n, lines = 0;
+	while (at && (lines += text.p[at - 1] == '\n') <= TAIL_LINES)
+		at--;
+	char *save = NULL;
+	if (text.n == 0)
+		sandbox_say(spec, "the VM printed nothing on its console");
+	else
+		for (char *line = strtok_r(text.p + at, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+			sandbox_say(spec, "console: %s", line);
+}
+
+static void kill_vm(const struct paths *paths, int64_t id)
+{
+	CLEAN_BUF struct buf how = BUF_INIT;
+	CLEAN_FREE char *pid_file = in_folder(paths, id, "keeper.pid");
+	if (!ask(paths, id, "kill\n", STATUS_MS, &how, NULL) && lock_free(paths, id, STATUS_MS))
+		return;
+	pid_t pid = process_alive(pid_file); /* a keeper that does not answer: QEMU dies with it */
+	if (pid)
+		kill(pid, SIGKILL);
+	lock_free(paths, id, STATUS_MS);
+}
+
+/* Waits until the tool daemon can be reached and answers. Whatever else happens ends the VM. */
+static int await_boot(const struct sandbox_spec *spec, int64_t deadline, struct err *err)
+{
+	CLEAN_FD int fd = request(spec->paths, spec->id, "wait\n", deadline, spec, err);
+	int64_t left = deadline - clock_mono_ms();
+	struct env *env = NULL;
+	int rc = fd < 0 ? fd : env_open_within(spec->paths, spec->id, left > 1 ? (int)left : 1, &env, err);
+	env_close(env);
+	if (!rc)
+		return 0;
+	if (rc == -ECANCELED) {
+		kill_vm(spec->paths, spec->id);
+		return err_set(err, ECANCELED, "starting the VM was stopped");
+	}
+	tell_console(spec);
+	if (rc != -ETIMEDOUT)
+		return err_prefix(err, "the VM did not boot");
+	kill_vm(spec->paths, spec->id);
+	return err_set(err, ETIMEDOUT, "the VM did not boot within %d s: its console's last lines are in the log",
+		       spec->boot_timeout_ms / 1000);
+}
+
+/* One call at a time works on a sandbox; a second one then finds it running. */
+static int take_turn(const struct sandbox_spec *spec, int *turn, struct err *err)
+{
+	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
+	CLEAN_FREE char *path = in_folder(spec->paths, spec->id, "up.lock");
+	int rc = dir_make(folder, 0700, err);
+	if (rc)
+		return rc;
+	*turn = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (*turn < 0)
+		return err_sys(err, errno, "cannot open %s", path);
+	while (flock(*turn, LOCK_EX | LOCK_NB)) {
+		if (cancelled(spec))
+			return err_set(err, ECANCELED, "starting the VM was stopped");
+		clock_sleep_ms(CANCEL_MS);
+	}
+	return 0;
+}
+
+/* A VM that runs is never ended for being slow: what works in it may be worth more than this call. */
+static int take_over(const struct sandbox_spec *spec, struct err *err)
+{
+	struct env *env = NULL;
+	int rc = env_open_within(spec->paths, spec->id, spec->boot_timeout_ms, &env, err);
+	env_close(env);
+	return rc;
+}
+
+static int up(const struct sandbox_spec *spec, struct err *err)
+{
+	CLEAN_FREE char *disk = in_folder(spec->paths, spec->id, "disk.qcow2");
+	CLEAN_BUF struct buf status = BUF_INIT;
+	CLEAN_BUF struct buf how = BUF_INIT;
+	CLEAN_FD int turn = -1;
+	int rc = take_turn(spec, &turn, err);
+	if (!rc && !file_exists(disk))
+		rc = create(spec, err);
+	if (rc)
+		return rc;
+	ask(spec->paths, spec->id, "status\n", STATUS_MS, &status, NULL);
+	const char *phase = buf_str(&status);
+	if (!strncmp(phase, "running", 7))
+		return take_over(spec, err);
+	if (!strncmp(phase, "stalled", 7))
+		return err_set(err, ENOSPC, "the disk of %s is full: the VM waits and goes on when there is room",
+			       spec->paths->state);
+	if (!strncmp(phase, "stopping", 8)) /* the answer comes with its end */
+		ask(spec->paths, spec->id, "poweroff\n", STOP_MS, &how, NULL);
+	int64_t deadline = clock_mono_ms() + spec->boot_timeout_ms;
+	if (!strncmp(phase, "booting", 7))
+		return await_boot(spec, deadline, err);
+	sandbox_say(spec, "starting the VM");
+	rc = start(spec, err);
+	return rc ? rc : await_boot(spec, deadline, err);
+}
+
+/* ---- state and end ---- */
+
+static enum sandbox_state state(const struct paths *paths, int64_t id)
+{
+	CLEAN_FREE char *disk = in_folder(paths, id, "disk.qcow2");
+	CLEAN_BUF struct buf b = BUF_INIT;
+	if (!file_exists(disk))
+		return SANDBOX_NONE;
+	if (ask(paths, id, "status\n", STATUS_MS, &b, NULL))
+		return SANDBOX_DOWN;
+	/* stalled: its processes are all there and go on when the host's disk has room again */
+	return !strncmp(buf_str(&b), "running", 7) || !strncmp(buf_str(&b), "stalled", 7) ? SANDBOX_RUNNING
+											  : SANDBOX_DOWN;
+}
+
+static int down(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_BUF struct buf how = BUF_INIT;
+	CLEAN_FREE char *pid_file = in_folder(paths, id, "keeper.pid");
+	int rc = ask(paths, id, "poweroff\n", STOP_MS, &how, NULL);
+	if (rc && (rc != -ENOTCONN || process_alive(pid_file)))
+		kill_vm(paths, id);
+	if (!lock_free(paths, id, STATUS_MS))
+		return err_set(err, EBUSY, "the VM %lld cannot be ended: another process holds its disk",
+			       (long long)id);
+	return 0;
+}
+
+static int destroy(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_FREE char *folder = folder_of(paths, id);
+	CLEAN_FREE char *socket = sandbox_socket(paths, id);
+	if (!file_exists(folder))
+		return 0;
+	kill_vm(paths, id);
+	if (!lock_free(paths, id, STATUS_MS))
+		return err_set(err, EBUSY, "the VM %lld cannot be ended: another process holds its disk",
+			       (long long)id);
+	unlink(socket);
+	return dir_remove(folder, err);
+}
+
+static void describe(enum sandbox_state s, char out[64])
+{
+	static const char *const words[] = {"vm none", "vm down", "vm running tcg"};
+	snprintf(out, 64, "%s", words[s]);
+}
+
+const struct driver driver_vm = {.kind = "vm",
+				 .possible = possible,
+				 .up = up,
+				 .state = state,
+				 .down = down,
+				 .destroy = destroy,
+				 .describe = describe};

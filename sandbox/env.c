@@ -1,0 +1,221 @@
+/* A connection to a tool daemon: opening, requests, deadlines. The caller's thread, which it blocks; must never wait on
+ * a peer that says nothing, nor use a connection on which an answer is still outstanding. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "driver.h"
+#include "env_call.h"
+
+#define SILENCE_MS 60000 /* an emulated machine on a busy host may well need 20 s for a large fsync */
+#define OPEN_MS	   30000
+#define PING_MS	   5000
+#define ENTROPY	   64
+
+static int lost(struct env *env, struct err *err, const char *why)
+{
+	fd_close(&env->fd);
+	return err_set(err, ENOTCONN, "the tool daemon of sandbox %" PRId64 " is gone: %s", env->id, why);
+}
+
+static int wait_for(struct env *env, short events, int ms)
+{
+	struct pollfd p = {.fd = env->fd, .events = events};
+	int n = poll(&p, 1, ms);
+	return n < 0 && errno != EINTR ? -errno : n > 0;
+}
+
+/* Sends it all, as long as the peer keeps taking some. */
+static int send_all(struct env *env, const char *p, size_t n, struct err *err)
+{
+	int64_t heard = clock_mono_ms();
+	while (n) {
+		ssize_t r = send(env->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (r > 0) {
+			p += r;
+			n -= (size_t)r;
+			heard = clock_mono_ms();
+			continue;
+		}
+		if (r < 0 && errno != EAGAIN && errno != EINTR)
+			return lost(env, err, strerror(errno));
+		int64_t left = heard + env->silence_ms - clock_mono_ms();
+		if (left <= 0)
+			return lost(env, err, "it takes no more bytes");
+		int rc = wait_for(env, POLLOUT, (int)left);
+		if (rc < 0)
+			return lost(env, err, strerror(-rc));
+	}
+	return 0;
+}
+
+/* More bytes for the reader. Pings now and then, so that a peer which only waits is not taken for a lost one. */
+static int receive(struct env *env, struct err *err)
+{
+	int64_t start = clock_mono_ms(), pinged = start;
+	for (;;) {
+		char room[65536];
+		ssize_t n = recv(env->fd, room, sizeof room, MSG_DONTWAIT);
+		if (n > 0) {
+			wire_feed(&env->in, room, (size_t)n);
+			return 0;
+		}
+		if (n == 0)
+			return lost(env, err, "it closed the connection");
+		if (errno != EAGAIN && errno != EINTR)
+			return lost(env, err, strerror(errno));
+		int64_t now = clock_mono_ms(), left = start + env->silence_ms - now, next = pinged + PING_MS - now;
+		if (left <= 0)
+			return lost(env, err, "it does not answer");
+		if (next <= 0) {
+			struct wire_out ping = {0};
+			wire_begin(&ping, WIRE_PING, 0);
+			wire_end(&ping, NULL, 0);
+			int rc = send_all(env, ping.b.p, ping.b.n, err);
+			wire_out_release(&ping);
+			if (rc)
+				return rc;
+			pinged = now;
+			next = PING_MS;
+		}
+		int rc = wait_for(env, POLLIN, (int)(left < next ? left : next));
+		if (rc < 0)
+			return lost(env, err, strerror(-rc));
+	}
+}
+
+struct wire_out *env_request(struct env *env, enum wire_op op)
+{
+	buf_reset(&env->out.b);
+	wire_begin(&env->out, WIRE_REQUEST, ++env->last);
+	wire_add_num(&env->out, WIRE_OP, op);
+	return &env->out;
+}
+
+static int remote_error(const struct wire_msg *m, struct err *err)
+{
+	uint64_t code = wire_num(m, WIRE_CODE, EIO);
+	CLEAN_FREE char *text = wire_text(m, WIRE_TEXT);
+	return err_set(err, code > 0 && code < 4096 ? (int)code : EIO, "%s", text ? text : "the tool daemon refused");
+}
+
+int env_call(struct env *env, const void *payload, size_t n, struct wire_msg *m, struct err *err)
+{
+	struct wire_msg room;
+	m = m ? m : &room;
+	if (env->fd < 0)
+		return lost(env, err, "the connection was lost before");
+	wire_end(&env->out, payload, n);
+	int rc = send_all(env, env->out.b.p, env->out.b.n, err);
+	while (!rc) {
+		int got = wire_next(&env->in, m);
+		if (got < 0)
+			return lost(env, err, "it sent a malformed frame");
+		if (!got)
+			rc = receive(env, err);
+		else if ((m->type == WIRE_RESULT || m->type == WIRE_ERROR) && m->id == env->last)
+			return m->type == WIRE_RESULT ? 0 : remote_error(m, err);
+		else if (m->type != WIRE_PONG)
+			return lost(env, err, "it answered what was not asked");
+	}
+	return rc;
+}
+
+/* "tool\n" and the answer's line, byte by byte, since frames follow it. */
+static int greet(struct env *env, struct err *err)
+{
+	CLEAN_BUF struct buf line = BUF_INIT;
+	int rc = send_all(env, "tool\n", 5, err);
+	int64_t end = clock_mono_ms() + env->silence_ms;
+	while (!rc && !buf_ends(&line, "\n") && line.n < 600) {
+		char c;
+		ssize_t n = recv(env->fd, &c, 1, MSG_DONTWAIT);
+		int64_t left = end - clock_mono_ms();
+		if (n == 1)
+			buf_addc(&line, c);
+		else if (n == 0)
+			return lost(env, err, "it closed the connection");
+		else if (errno != EAGAIN && errno != EINTR)
+			return lost(env, err, strerror(errno));
+		else if (left <= 0)
+			return lost(env, err, "it does not answer");
+		else if ((rc = wait_for(env, POLLIN, (int)left)) >= 0)
+			rc = 0;
+	}
+	if (rc || !strcmp(buf_str(&line), "ok\n"))
+		return rc;
+	const char *words = !strncmp(buf_str(&line), "error ", 6) ? line.p + 6 : "it speaks another protocol";
+	return err_set(err, ENOTCONN, "sandbox %" PRId64 ": %s", env->id, words);
+}
+
+static int hello(struct env *env, struct err *err)
+{
+	unsigned char entropy[ENTROPY];
+	struct wire_msg m;
+	ssize_t n = getrandom(entropy, sizeof entropy, 0);
+	struct wire_out *o = env_request(env, WIRE_HELLO);
+	wire_add_num(o, WIRE_VERSION_TAG, WIRE_VERSION);
+	wire_add_num(o, WIRE_TIME, (uint64_t)clock_real_ms());
+	int rc = env_call(env, entropy, n > 0 ? (size_t)n : 0, &m, err);
+	if (rc)
+		return rc;
+	env->home = wire_text(&m, WIRE_HOME);
+	return env->home ? 0 : lost(env, err, "its answer has no home");
+}
+
+int env_open_within(const struct paths *paths, int64_t id, int silence_ms, struct env **out, struct err *err)
+{
+	*out = NULL;
+	CLEAN_FREE char *path = sandbox_socket(paths, id);
+	struct env *env = xcalloc(1, sizeof *env);
+	env->id = id;
+	env->silence_ms = silence_ms;
+	int64_t start = clock_mono_ms();
+	env->fd = unix_connect(path, NULL);
+	int rc = env->fd < 0 ? err_set(err, ENOTCONN, "sandbox %" PRId64 " is not running", id) : greet(env, err);
+	rc = rc ? rc : hello(env, err);
+	if (rc) {
+		/* a peer that is there and silent may come to life yet: the caller can tell */
+		bool silent = rc == -ENOTCONN && clock_mono_ms() - start >= silence_ms;
+		env_close(env);
+		return silent ? err_set(err, ETIMEDOUT, "sandbox %" PRId64 " does not answer", id) : rc;
+	}
+	env->silence_ms = SILENCE_MS;
+	*out = env;
+	return 0;
+}
+
+int env_open(const struct paths *paths, const char *kind, int64_t id, struct env **out, struct err *err)
+{
+	return env_open_within(paths, id, OPEN_MS, out, err);
+}
+
+void env_close(struct env *env)
+{
+	if (!env)
+		return;
+	fd_close(&env->fd);
+	wire_reader_release(&env->in);
+	wire_out_release(&env->out);
+	free(env->home);
+	free(env);
+}
+
+const char *env_home(const struct env *env)
+{
+	return env->home;
+}
+
+int env_shutdown(struct env *env, struct err *err)
+{
+	env_request(env, WIRE_SHUTDOWN);
+	return env_call(env, NULL, 0, NULL, err);
+}

@@ -1,0 +1,24 @@
+/* Inside env: the connection and one request over it. One thread at a time. */
+#pragma once
+#include "sandbox.h"
+#include "wire.h"
+
+struct env {
+	int fd;		/* -1 once the peer is lost: every later call gives -ENOTCONN */
+	int64_t id;	/* of the sandbox, for words */
+	int silence_ms; /* a peer that says nothing for so long is lost */
+	char *home;
+	uint32_t last; /* request */
+	struct wire_reader in;
+	struct wire_out out;
+};
+
+/* env_open() with another limit of silence, for drivers that wait for a boot. */
+int env_open_within(const struct paths *paths, int64_t id, int silence_ms, struct env **out, struct err *err);
+/* Begins a request; its fields are added to the result in ascending order of tags. */
+struct wire_out *env_request(struct env *env, enum wire_op op);
+/* Sends it and waits for its answer, which is valid until the next request. m may be NULL. -errno of the other side,
+ * or -ENOTCONN. */
+int env_call(struct env *env, const void *payload, size_t n, struct wire_msg *m, struct err *err);
+/* Asks the tool daemon to end itself and everything it runs; 0 once it has agreed. */
+int env_shutdown(struct env *env, struct err *err);

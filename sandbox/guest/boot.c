@@ -1,0 +1,261 @@
+/* Bringing a guest up and down. Runs on PID 1's only thread, before and after the tool daemon. Must never return from a
+ * failure into a half-made machine: it says why on the console and powers off, which its keeper sees at once. */
+#include "boot.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/random.h>
+#include <net/if.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "proc.h"
+
+#define DISK	     "/dev/vda"
+#define DISK_WAIT_MS 15000 /* an emulated machine on a busy host takes seconds to find its disk */
+#define TERM_WAIT_MS 2000  /* between SIGTERM and SIGKILL at power off */
+#define CLOCK_OFF_MS 1000  /* a clock that is righter than this is left alone: jumps disturb make and git */
+
+static const struct {
+	const char *what, *where, *type, *data;
+	unsigned long flags;
+} mounts[] = {
+	{"proc", "/proc", "proc", NULL, MS_NOSUID | MS_NODEV | MS_NOEXEC},
+	{"sysfs", "/sys", "sysfs", NULL, MS_NOSUID | MS_NODEV | MS_NOEXEC},
+	{"devtmpfs", "/dev", "devtmpfs", "mode=0755", MS_NOSUID},
+	{"devpts", "/dev/pts", "devpts", "mode=0620,ptmxmode=0666,gid=5", MS_NOSUID | MS_NOEXEC},
+	{"shm", "/dev/shm", "tmpfs", "mode=1777", MS_NOSUID | MS_NODEV},
+	{"run", "/run", "tmpfs", "mode=0755", MS_NOSUID | MS_NODEV},
+	{"cgroup2", "/sys/fs/cgroup", "cgroup2", NULL, MS_NOSUID | MS_NODEV | MS_NOEXEC},
+};
+#define EARLY_MOUNTS 3 /* those that the initrd needs as well */
+
+void boot_say(const char *fmt, ...)
+{
+	char line[512];
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+	va_end(ap);
+	n = n < (int)sizeof line - 1 ? n : (int)sizeof line - 2;
+	line[n] = '\n';
+	(void)!write(2, "berthfs-guest: ", 15);
+	(void)!write(2, line, (size_t)n + 1);
+}
+
+void boot_power_off(void)
+{
+	sync();
+	if (mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY, NULL)) {
+		/* somebody has a file open for writing: the kernel can do it by force */
+		CLEAN_FD int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
+		if (fd >= 0)
+			(void)!write(fd, "u", 1);
+		sync();
+	}
+	reboot(RB_AUTOBOOT);
+	for (;;)
+		pause();
+}
+
+void boot_fail(const char *fmt, ...)
+{
+	char line[400];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof line, fmt, ap);
+	va_end(ap);
+	boot_say("cannot go on: %s", line);
+	boot_power_off();
+}
+
+static void mount_some(size_t n, bool must)
+{
+	for (size_t i = 0; i < n; i++) {
+		mkdir(mounts[i].where, 0755);
+		if (mount(mounts[i].what, mounts[i].where, mounts[i].type, mounts[i].flags, mounts[i].data) &&
+		    errno != EBUSY && must)
+			boot_say("cannot mount %s: %s", mounts[i].where, strerror(errno));
+	}
+}
+
+/* The kernel gives PID 1 no descriptors where the initrd has no /dev/console. */
+static void take_console(void)
+{
+	int fd = open("/dev/console", O_RDWR | O_NOCTTY);
+	if (fd < 0)
+		fd = open("/dev/null", O_RDWR);
+	for (int i = 0; i < 3 && fd >= 0; i++)
+		dup2(fd, i);
+	if (fd > 2)
+		close(fd);
+}
+
+bool boot_option(const char *key, char *out, size_t n)
+{
+	CLEAN_BUF struct buf text = BUF_INIT;
+	if (file_read("/proc/cmdline", &text, 65536, NULL))
+		return false;
+	char *save = NULL;
+	size_t len = strlen(key);
+	for (char *w = strtok_r(text.p, " \n", &save); w; w = strtok_r(NULL, " \n", &save))
+		if (!strncmp(w, key, len) && w[len] == '=') {
+			snprintf(out, n, "%s", w + len + 1);
+			return true;
+		}
+	return false;
+}
+
+static void load_modules(void)
+{
+	CLEAN_BUF struct buf list = BUF_INIT;
+	if (file_read("/modules/list", &list, 65536, NULL) || !list.n)
+		return;
+	char *save = NULL;
+	for (char *name = strtok_r(list.p, "\n", &save); name; name = strtok_r(NULL, "\n", &save)) {
+		CLEAN_FREE char *path = xasprintf("/modules/%s", name);
+		CLEAN_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) && errno != EEXIST))
+			boot_say("cannot load the module %s: %s", name, strerror(errno));
+		unlink(path); /* the initrd is memory */
+	}
+}
+
+static void wait_for_disk(void)
+{
+	int64_t end = clock_mono_ms() + DISK_WAIT_MS;
+	while (!file_exists(DISK)) {
+		if (clock_mono_ms() > end)
+			boot_fail("there is no %s after %d s", DISK, DISK_WAIT_MS / 1000);
+		clock_sleep_ms(10);
+	}
+}
+
+static void enter_root(void)
+{
+	mkdir("/root", 0755);
+	if (mount(DISK, "/root", "ext4", MS_NOATIME, NULL))
+		boot_fail("cannot mount %s: %s", DISK, strerror(errno));
+	unlink("/modules/list");
+	unlink("/init");
+	for (size_t i = EARLY_MOUNTS; i-- > 0;)
+		umount2(mounts[i].where, MNT_DETACH);
+	if (chdir("/root") || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
+		boot_fail("cannot enter the root: %s", strerror(errno));
+}
+
+static void dev_links(void)
+{
+	static const char *const links[][2] = {{"/proc/self/fd", "/dev/fd"},
+					       {"/proc/self/fd/0", "/dev/stdin"},
+					       {"/proc/self/fd/1", "/dev/stdout"},
+					       {"/proc/self/fd/2", "/dev/stderr"}};
+	for (size_t i = 0; i < ARRAY_LEN(links); i++)
+		if (symlink(links[i][0], links[i][1]) && errno != EEXIST)
+			boot_say("cannot make %s: %s", links[i][1], strerror(errno));
+}
+
+static void loopback_up(void)
+{
+	CLEAN_FD int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq r = {.ifr_name = "lo"};
+	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &r))
+		return;
+	r.ifr_flags |= IFF_UP | IFF_RUNNING;
+	if (ioctl(fd, SIOCSIFFLAGS, &r))
+		boot_say("cannot bring up the loopback: %s", strerror(errno));
+}
+
+/* Leaves a file alone that has the name in it already: it may have been added to. */
+static void write_name(const char *path, const char *name, const char *text)
+{
+	CLEAN_BUF struct buf old = BUF_INIT;
+	if (file_read(path, &old, 65536, NULL) || !strstr(buf_str(&old), name))
+		file_write(path, text, strlen(text), 0644, NULL);
+}
+
+/* The session's name. In hosts as well, since sudo looks itself up. */
+static void set_name(void)
+{
+	char name[65];
+	if (!boot_option("berthfs.host", name, sizeof name) || !*name)
+		return;
+	sethostname(name, strlen(name));
+	CLEAN_FREE char *line = xasprintf("%s\n", name);
+	CLEAN_FREE char *hosts = xasprintf("127.0.0.1\tlocalhost %s\n::1\tlocalhost\n", name);
+	write_name("/etc/hostname", name, line);
+	write_name("/etc/hosts", name, hosts);
+}
+
+void boot_set_clock(int64_t real_ms)
+{
+	int64_t off = real_ms - clock_real_ms();
+	if (real_ms <= 0 || (off < CLOCK_OFF_MS && off > -CLOCK_OFF_MS))
+		return;
+	struct timespec t = {.tv_sec = real_ms / 1000, .tv_nsec = real_ms % 1000 * 1000000};
+	clock_settime(CLOCK_REALTIME, &t);
+}
+
+void boot_add_entropy(const void *p, size_t n)
+{
+	struct {
+		struct rand_pool_info info;
+		char room[256];
+	} r = {0};
+	n = n < sizeof r.room ? n : sizeof r.room;
+	CLEAN_FD int fd = open("/dev/urandom", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || !n)
+		return;
+	memcpy(r.info.buf, p, n);
+	r.info.entropy_count = (int)n * 8;
+	r.info.buf_size = (int)n;
+	if (!ioctl(fd, RNDADDENTROPY, &r))
+		ioctl(fd, RNDRESEEDCRNG); /* else what the generator gives next may still be the same as a clone's */
+}
+
+void boot_up(void)
+{
+	char text[64];
+	umask(022);
+	mount_some(EARLY_MOUNTS, false);
+	take_console();
+	if (boot_option("berthfs.probe", text, sizeof text)) {
+		boot_say("probe %s", text);
+		boot_power_off();
+	}
+	load_modules();
+	wait_for_disk();
+	enter_root();
+	mount_some(ARRAY_LEN(mounts), true);
+	take_console();
+	chmod("/tmp", 01777); /* on the disk: a build's temporary files are larger than a small machine's memory */
+	dev_links();
+	loopback_up();
+	set_name();
+	if (boot_option("berthfs.time", text, sizeof text))
+		boot_set_clock(strtoll(text, NULL, 10));
+}
+
+void boot_terminate_all(void)
+{
+	int64_t end = clock_mono_ms() + TERM_WAIT_MS;
+	if (kill(-1, SIGTERM))
+		return;
+	while (proc_count_below_self() && clock_mono_ms() < end)
+		clock_sleep_ms(5);
+}

@@ -1,0 +1,171 @@
+/* The guest program: PID 1 of a VM, its tool daemon and its end of the port to the keeper. The main thread runs the
+ * mux; connections and jobs have threads of their own (tools.c, job_run.c). Must never exit, since that is a kernel
+ * panic. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "boot.h"
+#include "sandbox/mux.h"
+#include "tools.h"
+
+#define PORT_NAME "berthfs.mux"
+#define PORT_RETRY                                                                                                     \
+	250 /* ms; a port whose host side is closed only ever says POLLHUP, so it is looked at, not waited on */
+#define LAST_WORDS  300 /* ms that the answer to a shutdown has to get out */
+#define JOBS	    "/var/lib/berthfs/jobs"
+#define CGROUP	    "/sys/fs/cgroup"
+#define CGROUP_JOBS CGROUP "/jobs"
+
+struct init {
+	struct tools *tools;
+	struct mux *mux;
+	int stop; /* eventfd */
+	bool said_ready;
+};
+
+/* ---- the port ---- */
+
+/* /dev/vportNpM of the port with our name, or -ENOENT. */
+static int find_port(char *path, size_t n)
+{
+	static const char folder[] = "/sys/class/virtio-ports";
+	DIR *d = opendir(folder);
+	int rc = -ENOENT;
+	for (struct dirent *e; d && rc && (e = readdir(d));) {
+		CLEAN_FREE char *file = xasprintf("%s/%s/name", folder, e->d_name);
+		CLEAN_BUF struct buf name = BUF_INIT;
+		if (file_read(file, &name, 256, NULL) || strcmp(buf_str(&name), PORT_NAME "\n") != 0)
+			continue;
+		snprintf(path, n, "/dev/%s", e->d_name);
+		rc = 0;
+	}
+	if (d)
+		closedir(d);
+	return rc;
+}
+
+static void try_port(struct init *init)
+{
+	char path[300];
+	if (find_port(path, sizeof path))
+		return;
+	CLEAN_FD int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	if (fd < 0 || poll(&p, 1, 0) < 0 || p.revents & POLLHUP)
+		return;
+	if (!init->said_ready)
+		boot_say("ready");
+	init->said_ready = true;
+	mux_port(init->mux, take_fd(&fd));
+}
+
+static int on_accept(void *arg, const char *kind)
+{
+	struct init *init = arg;
+	int s[2];
+	if (strcmp(kind, "tool") != 0)
+		return -EPROTONOSUPPORT;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s))
+		return -errno;
+	int rc = tools_serve(init->tools, s[1], false);
+	if (rc)
+		close(s[0]);
+	return rc ? rc : s[0];
+}
+
+/* ---- what the tool daemon asks of the machine ---- */
+
+static void on_hello(void *arg, int64_t time_ms, const void *entropy, size_t n)
+{
+	boot_set_clock(time_ms);
+	boot_add_entropy(entropy, n);
+}
+
+static void on_shutdown(void *arg)
+{
+	struct init *init = arg;
+	uint64_t one = 1;
+	(void)!write(init->stop, &one, sizeof one);
+}
+
+/* ---- */
+
+static const char *make_cgroup(void)
+{
+	struct stat st;
+	if (stat(CGROUP "/cgroup.procs", &st) || (mkdir(CGROUP_JOBS, 0755) && errno != EEXIST))
+		return NULL;
+	return CGROUP_JOBS;
+}
+
+static void start(struct init *init)
+{
+	struct err err = ERR_INIT;
+	struct rlimit files = {.rlim_cur = 65536, .rlim_max = 65536}; /* package managers open thousands */
+	setrlimit(RLIMIT_NOFILE, &files);
+	signal(SIGPIPE, SIG_IGN);
+	setenv("PATH", GUEST_PATH, 1);
+	if (mkdir(GUEST_HOME, 0755) == 0)
+		(void)!chown(GUEST_HOME, GUEST_UID, GUEST_GID);
+	struct tools_config config = {.jobs = {.folder = JOBS,
+					       .home = GUEST_HOME,
+					       .path = GUEST_PATH,
+					       .drop = true,
+					       .uid = GUEST_UID,
+					       .gid = GUEST_GID,
+					       .user = "agent",
+					       .cgroup = make_cgroup()},
+				      .hello = on_hello,
+				      .shutdown = on_shutdown,
+				      .arg = init};
+	static const struct mux_ops ops = {.accept = on_accept};
+	init->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (init->stop < 0 || tools_new(&config, &init->tools, &err) ||
+	    mux_new(MUX_GUEST, &ops, init, &init->mux, &err))
+		boot_fail("%s", err.code ? err.text : strerror(errno));
+}
+
+/* One round of the main loop, at most ms long. True: power off was asked for. */
+static bool turn(struct init *init, int ms)
+{
+	bool down = mux_state(init->mux) == MUX_DOWN;
+	if (down)
+		try_port(init);
+	struct pollfd p[2] = {{.fd = mux_fd(init->mux), .events = POLLIN}, {.fd = init->stop, .events = POLLIN}};
+	poll(p, 2, down && (ms < 0 || ms > PORT_RETRY) ? PORT_RETRY : ms);
+	mux_work(init->mux);
+	return p[1].revents != 0;
+}
+
+int main(void)
+{
+	static struct init init;
+	if (getpid() != 1) {
+		fprintf(stderr, "this program is PID 1 of a virtual machine and nothing else\n");
+		return 64;
+	}
+	boot_up();
+	start(&init);
+	while (!turn(&init, -1))
+		;
+	for (int64_t end = clock_mono_ms() + LAST_WORDS; mux_streams(init.mux) && clock_mono_ms() < end;)
+		turn(&init, 20);
+	tools_close(init.tools);
+	boot_terminate_all();
+	tools_stop(init.tools);
+	boot_power_off();
+}

@@ -1,0 +1,83 @@
+/* The tool daemon's core: its configuration and the threads of its connections. Any thread. */
+#include "tools.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "conn.h"
+
+#define STACK	  (256 * 1024)
+#define CONNS_MAX 256 /* more at once are refused: something leaks connections */
+
+struct tools {
+	struct tools_config config;
+	struct jobs *jobs;
+	atomic_int conns;
+};
+
+struct start {
+	struct conn conn;
+	bool greet;
+};
+
+int tools_new(const struct tools_config *config, struct tools **out, struct err *err)
+{
+	struct tools *t = xcalloc(1, sizeof *t);
+	t->config = *config;
+	t->config.jobs.home = xstrdup(config->jobs.home);
+	*out = t;
+	return jobs_new(&config->jobs, &t->jobs, err);
+}
+
+static void *serve(void *arg)
+{
+	struct start *s = arg;
+	struct tools *t = s->conn.tools;
+	conn_serve(&s->conn, s->greet);
+	bool shutdown = s->conn.shutdown;
+	free(s);
+	atomic_fetch_sub(&t->conns, 1);
+	if (shutdown)
+		t->config.shutdown(t->config.arg);
+	return NULL;
+}
+
+int tools_serve(struct tools *t, int fd, bool greet)
+{
+	if (atomic_fetch_add(&t->conns, 1) >= CONNS_MAX) {
+		atomic_fetch_sub(&t->conns, 1);
+		close(fd);
+		return -EMFILE;
+	}
+	struct start *s = xcalloc(1, sizeof *s);
+	s->greet = greet;
+	s->conn = (struct conn){.tools = t, .config = &t->config, .jobs = t->jobs, .fd = fd, .put = PUT_INIT};
+	pthread_attr_t attr;
+	pthread_t thread;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	int rc = -pthread_create(&thread, &attr, serve, s);
+	pthread_attr_destroy(&attr);
+	if (rc) {
+		atomic_fetch_sub(&t->conns, 1);
+		close(fd);
+		free(s);
+	}
+	return rc;
+}
+
+void tools_close(struct tools *t)
+{
+	jobs_close(t->jobs);
+}
+
+void tools_stop(struct tools *t)
+{
+	jobs_stop(t->jobs);
+}

@@ -1,0 +1,27 @@
+/* The tool daemon: serves the tool protocol (wire.h) for one sandbox. In a VM it lives in init, for kind dir in a
+ * process of its own. Any number of connections, a thread each. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/base/err.h"
+#include "job.h"
+
+struct tools_config {
+	struct jobs_config jobs; /* home and drop, uid, gid also hold for file requests */
+	/* Host's time (ms since 1970) and random bytes, at each hello; NULL: not wanted. Any thread. */
+	void (*hello)(void *arg, int64_t time_ms, const void *entropy, size_t n);
+	/* SHUTDOWN was asked for and answered; everything must end now. Any thread, may be called more than once. */
+	void (*shutdown)(void *arg);
+	void *arg;
+};
+
+struct tools;
+
+/* Strings are copied. There is no tools_free(): a tool daemon lives as long as its process. */
+int tools_new(const struct tools_config *config, struct tools **out, struct err *err);
+/* Serves a connection on a thread of its own; fd (a socket) belongs to it. greet: the line "tool" comes first. */
+int tools_serve(struct tools *t, int fd, bool greet);
+void tools_close(struct tools *t); /* what ends from here on was ended by the sandbox going down */
+void tools_stop(struct tools *t);  /* ends all jobs; returns when their ends are on disk */

@@ -1,0 +1,374 @@
+/* The keeper of one VM: a process that outlives the daemon, parent of one QEMU. It holds QEMU's control connection and
+ * the one connection into the guest, so that a daemon that is killed loses no stream, and ends when QEMU has ended.
+ * One thread, one poll loop; must never block (a guest or a client may be stuck) and never leave a QEMU behind: QEMU
+ * dies with it. Its lock makes it the only one that runs its disk. */
+#include "keeper.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/log.h"
+#include "backend/base/mem.h"
+#include "keeper_vm.h"
+#include "process.h"
+#include "sandbox.h"
+#include "wire.h"
+
+#define LOCK_WAIT_MS 5000 /* a QEMU whose keeper was killed is gone within moments */
+#define QUIT_MS	     2000 /* from QMP's quit, which writes the disk's last blocks, to SIGKILL */
+#define STALL_MS     2000 /* how often a VM that found the disk full is tried again */
+#define STALL_FREE   (256ULL << 20)
+
+struct options {
+	const char *folder, *socket, *vmlinux, *initrd, *host;
+	int cpus, memory_mib;
+};
+
+static int parse(int argc, char **argv, struct options *o)
+{
+	static const struct option known[] = {
+		{"folder", required_argument, NULL, 'f'},  {"socket", required_argument, NULL, 's'},
+		{"vmlinux", required_argument, NULL, 'k'}, {"initrd", required_argument, NULL, 'i'},
+		{"host", required_argument, NULL, 'h'},	   {"cpus", required_argument, NULL, 'c'},
+		{"memory", required_argument, NULL, 'm'},  {NULL, 0, NULL, 0}};
+	optind = argc > 1 && !strcmp(argv[1], KEEPER_VERB) ? 2 : 1;
+	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+		switch (c) {
+		case 'f': o->folder = optarg; break;
+		case 's': o->socket = optarg; break;
+		case 'k': o->vmlinux = optarg; break;
+		case 'i': o->initrd = optarg; break;
+		case 'h': o->host = optarg; break;
+		case 'c': o->cpus = atoi(optarg); break;
+		case 'm': o->memory_mib = atoi(optarg); break;
+		default: return -EINVAL;
+		}
+	}
+	for (const char *p = o->host; p && *p; p++) /* it goes into the kernel's command line */
+		if (!isalnum((unsigned char)*p) && *p != '-')
+			return -EINVAL;
+	return o->folder && o->socket && o->vmlinux && o->initrd && o->host && o->cpus > 0 && o->memory_mib > 0
+		       ? 0
+		       : -EINVAL;
+}
+
+/* ---- what happens to the VM ---- */
+
+static void set_phase(struct keeper *k, enum vm_phase phase)
+{
+	k->changed |= k->phase != phase;
+	k->phase = phase;
+}
+
+static int refuse_stream(void *arg, const char *kind)
+{
+	return -EPROTONOSUPPORT; /* the guest has nobody to call yet */
+}
+
+static void mux_changed(void *arg, enum mux_state state, const char *why)
+{
+	struct keeper *k = arg;
+	if (state == MUX_LIVE && k->phase == VM_BOOTING)
+		set_phase(k, VM_RUNNING);
+	else if (state != MUX_LIVE && k->phase == VM_RUNNING)
+		set_phase(k, VM_BOOTING);
+	if (state == MUX_DOWN && k->phase != VM_ENDED)
+		log_info("the connection into the VM is gone: %s", why);
+}
+
+static void qmp_event(void *arg, const char *name, const cJSON *data)
+{
+	struct keeper *k = arg;
+	if (!strcmp(name, "BLOCK_IO_ERROR")) {
+		const char *action = json_str(data, "action");
+		log_warn("the VM's disk: %s%s",
+			 json_bool(data, "nospace", false) ? "no space left" : "input/output error",
+			 action && !strcmp(action, "stop") ? "; the VM waits" : "");
+		if (action && !strcmp(action, "stop") && !k->stalled) {
+			k->stalled = true;
+			k->retry_at = clock_mono_ms() + STALL_MS;
+		}
+	} else if (!strcmp(name, "RESUME")) {
+		k->stalled = false;
+	}
+}
+
+static void qmp_closed(void *arg, const struct err *why)
+{
+	log_debug("%s", why->text);
+}
+
+void keeper_kill(struct keeper *k)
+{
+	if (k->phase != VM_ENDED)
+		kill(k->qemu.pid, SIGKILL);
+}
+
+/* Tells the tool daemon to power off. Its answer is of no interest: QEMU ends or it does not. */
+static bool tell_guest(struct keeper *k)
+{
+	int pair[2];
+	if (k->phase != VM_RUNNING || k->stalled || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+		return false;
+	struct wire_out o = {.b = BUF_INIT};
+	wire_begin(&o, WIRE_REQUEST, 1);
+	wire_add_num(&o, WIRE_OP, WIRE_SHUTDOWN);
+	wire_end(&o, "", 0);
+	bool told = !fd_write_full(pair[1], o.b.p, o.b.n) && !mux_open(k->mux, "tool", take_fd(&pair[0]), NULL);
+	wire_out_release(&o);
+	fd_close(&pair[0]);
+	shutdown(pair[1], SHUT_WR); /* nothing follows: the guest need not wait for us to close */
+	k->power = pair[1];	    /* open until the end: closing it could take the request back */
+	return told;
+}
+
+void keeper_stop(struct keeper *k)
+{
+	if (k->phase == VM_STOPPING || k->phase == VM_ENDED)
+		return;
+	int64_t grace = tell_guest(k) ? KEEPER_POWEROFF_MS : 0;
+	set_phase(k, VM_STOPPING);
+	k->stop_at = clock_mono_ms() + grace;
+	k->kill_at = k->stop_at + QUIT_MS;
+}
+
+static void describe_end(struct keeper *k, int status)
+{
+	char when[CLOCK_TEXT];
+	const char *asked = k->phase == VM_STOPPING ? "powered off" : "ended by itself";
+	clock_rfc3339(clock_real_ms(), when);
+	if (WIFSIGNALED(status))
+		snprintf(k->ended, sizeof k->ended, "killed by signal %d at %s", WTERMSIG(status), when);
+	else if (WEXITSTATUS(status))
+		snprintf(k->ended, sizeof k->ended, "QEMU failed with exit code %d at %s", WEXITSTATUS(status), when);
+	else
+		snprintf(k->ended, sizeof k->ended, "%s%s at %s", k->stop_at < 0 ? "cut off, " : "", asked, when);
+}
+
+static void reap(struct keeper *k)
+{
+	int status;
+	if (k->phase == VM_ENDED || waitpid(k->qemu.pid, &status, WNOHANG) != k->qemu.pid)
+		return;
+	describe_end(k, status);
+	set_phase(k, VM_ENDED);
+}
+
+static void signalled(struct keeper *k)
+{
+	struct signalfd_siginfo s;
+	while (read(k->signals, &s, sizeof s) == sizeof s) {
+		if (s.ssi_signo == SIGCHLD)
+			reap(k);
+		else
+			keeper_stop(k);
+	}
+}
+
+static void go_on(void *arg, const cJSON *result, const struct err *err)
+{
+	if (err)
+		log_warn("the VM cannot go on: %s", err->text);
+}
+
+static bool has_space(const char *folder)
+{
+	struct statvfs v;
+	return !statvfs(folder, &v) && (uint64_t)v.f_bavail * v.f_frsize > STALL_FREE;
+}
+
+/* What is due; returns milliseconds until the next thing is, or -1. */
+static int timers(struct keeper *k)
+{
+	int64_t now = clock_mono_ms(), next = INT64_MAX;
+	if (k->phase == VM_STOPPING) {
+		if (k->stop_at >= 0 && now >= k->stop_at) {
+			qmp_execute(k->qmp, "quit", NULL, NULL, NULL);
+			k->stop_at = -1;
+		}
+		if (now >= k->kill_at) {
+			keeper_kill(k);
+			k->kill_at = INT64_MAX;
+		}
+		next = k->stop_at >= 0 ? k->stop_at : k->kill_at;
+	}
+	if (k->stalled && now >= k->retry_at) {
+		k->retry_at = now + STALL_MS;
+		if (has_space(k->folder))
+			qmp_execute(k->qmp, "cont", NULL, go_on, k);
+	}
+	if (k->stalled && k->retry_at < next)
+		next = k->retry_at;
+	return next == INT64_MAX ? -1 : (int)(next > now ? next - now : 0);
+}
+
+static void run(struct keeper *k)
+{
+	enum { SIGNALS, MUX, QMP, CONSOLE, LISTENER, OWN };
+	while (k->phase != VM_ENDED) {
+		int wait = timers(k);
+		struct pollfd p[OWN + CLIENTS_MAX] = {
+			[SIGNALS] = {k->signals, POLLIN, 0},
+			[MUX] = {mux_fd(k->mux), POLLIN, 0},
+			[QMP] = {qmp_fd(k->qmp), qmp_events(k->qmp), 0},
+			[CONSOLE] = {k->console.fd, POLLIN, 0},
+			[LISTENER] = {k->client_count < CLIENTS_MAX ? k->listener : -1, POLLIN, 0},
+		};
+		int clients = clients_poll(k, p + OWN);
+		if (poll(p, (nfds_t)(OWN + clients), wait) < 0 && errno != EINTR)
+			break;
+		if (p[CONSOLE].revents)
+			console_read(&k->console);
+		if (p[MUX].revents)
+			mux_work(k->mux);
+		if (p[QMP].revents)
+			qmp_work(k->qmp);
+		clients_work(k, p + OWN, clients);
+		if (p[LISTENER].revents)
+			clients_accept(k);
+		if (p[SIGNALS].revents)
+			signalled(k);
+		if (k->changed) {
+			k->changed = false;
+			console_read(&k->console); /* its last words come before the news of its end */
+			clients_phase(k);
+		}
+	}
+}
+
+/* ---- start and end ---- */
+
+/* The lock of a keeper that was killed is held by its QEMU until the kernel has ended that. */
+static int take_lock(const char *folder, int *lock, struct err *err)
+{
+	CLEAN_FREE char *path = xasprintf("%s/lock", folder);
+	int64_t end = clock_mono_ms() + LOCK_WAIT_MS;
+	*lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (*lock < 0)
+		return err_sys(err, errno, "cannot open %s", path);
+	while (flock(*lock, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return err_sys(err, errno, "cannot lock %s", path);
+		if (clock_mono_ms() > end)
+			return err_set(err, EBUSY, "another process runs the disk in %s", folder);
+		clock_sleep_ms(20);
+	}
+	return 0;
+}
+
+static int signals_open(void)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+	for (size_t i = 0; i < 3; i++)
+		signal((int[]){SIGHUP, SIGINT, SIGPIPE}[i], SIG_IGN);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int start(struct keeper *k, const struct options *o, int lock, struct err *err)
+{
+	static const struct mux_ops mux_ops = {refuse_stream, mux_changed};
+	static const struct qmp_ops qmp_ops = {qmp_event, qmp_closed};
+	CLEAN_FREE char *disk = xasprintf("%s/disk.qcow2", o->folder);
+	CLEAN_FREE char *console = xasprintf("%s/console.log", o->folder);
+	CLEAN_FREE char *pid = xasprintf("%s/keeper.pid", o->folder);
+	CLEAN_FREE char *ended = xasprintf("%s/ended", o->folder);
+	CLEAN_FREE char *self = xasprintf("%d %llu\n", (int)getpid(), process_start(getpid()));
+	const struct qemu_spec spec = {.vmlinux = o->vmlinux,
+				       .initrd = o->initrd,
+				       .disk = disk,
+				       .host = o->host,
+				       .cpus = o->cpus,
+				       .memory_mib = o->memory_mib,
+				       .lock_fd = lock};
+	unlink(ended);
+	int rc = file_write(pid, self, strlen(self), 0600, err);
+	if (!rc && (k->signals = signals_open()) < 0)
+		rc = err_sys(err, errno, "cannot wait for signals");
+	if (!rc)
+		rc = mux_new(MUX_HOST, &mux_ops, k, &k->mux, err);
+	if (!rc && (rc = k->listener = unix_listen(o->socket, 0600, err)) > 0)
+		rc = fd_nonblock(k->listener);
+	if (!rc)
+		rc = qemu_start(&spec, &k->qemu, err);
+	if (rc)
+		return rc;
+	console_init(&k->console, take_fd(&k->qemu.console), console);
+	k->qmp = qmp_new(take_fd(&k->qemu.qmp), &qmp_ops, k);
+	mux_port(k->mux, take_fd(&k->qemu.port));
+	return 0;
+}
+
+static void finish(struct keeper *k, const struct options *o)
+{
+	CLEAN_FREE char *ended = xasprintf("%s/ended", o->folder);
+	CLEAN_FREE char *pid = xasprintf("%s/keeper.pid", o->folder);
+	CLEAN_FREE char *line = xasprintf("%s\n", k->ended);
+	log_info("the VM has ended: %s", k->ended);
+	unlink(o->socket);
+	unlink(pid);
+	file_write(ended, line, strlen(line), 0600, NULL);
+	clients_accept(k); /* those that were just connecting */
+	clients_phase(k);
+	clients_release(k);
+	mux_free(k->mux);
+	qmp_free(k->qmp);
+	console_release(&k->console);
+	fd_close(&k->power);
+}
+
+static void report(const char *words, const char *more)
+{
+	CLEAN_FREE char *line = xasprintf("%s%s\n", words, more);
+	ssize_t r = write(KEEPER_STATUS_FD, line, strlen(line));
+	(void)r;
+	close(KEEPER_STATUS_FD);
+}
+
+int sandbox_keeper_main(int argc, char **argv)
+{
+	struct options o = {.host = "sandbox"};
+	struct keeper k = {
+		.listener = -1, .signals = -1, .power = -1, .qemu = {.pid = -1, .port = -1, .qmp = -1, .console = -1}};
+	struct err err = ERR_INIT;
+	CLEAN_FD int lock = -1;
+	list_init(&k.clients);
+	if (fcntl(KEEPER_STATUS_FD, F_SETFD, FD_CLOEXEC) || parse(argc, argv, &o)) {
+		log_error("%s is started by berthfs itself", KEEPER_VERB);
+		return 64;
+	}
+	umask(077);
+	setsid();
+	k.folder = o.folder;
+	int rc = take_lock(o.folder, &lock, &err);
+	if (!rc)
+		rc = start(&k, &o, lock, &err);
+	if (rc) {
+		log_error("%s", err.text);
+		report("error ", err.text);
+		return 1;
+	}
+	report("ok", "");
+	run(&k);
+	finish(&k, &o);
+	return 0;
+}

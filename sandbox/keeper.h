@@ -1,0 +1,24 @@
+/* What the driver of kind vm and the keeper of one VM agree on. The keeper is a process of its own, parent of one QEMU.
+ *
+ * Files of one sandbox, in the folder STATE/sandboxes/ID (0700):
+ *	disk.qcow2   the overlay; its backing file is in the image folder
+ *	image        the image folder it was made from, one line
+ *	lock         flock, held by the keeper and inherited by QEMU: whoever wants to run this disk needs it first
+ *	keeper.pid   "PID STARTTIME\n", the keeper (start time: field 22 of /proc/PID/stat)
+ *	keeper.log   what keeper and QEMU have to say about themselves; last start only
+ *	console.log  the serial console, bounded, last start only
+ *	ended        how the last run ended, one line
+ *
+ * The keeper listens on RUNTIME/ID.sock (0600, same user only). A client sends one line and gets "ok\n" or
+ * "error WORDS\n" first:
+ *	tool      then the connection is a stream to the tool daemon; waits for it while the VM boots
+ *	wait      answered when the tool daemon can be reached
+ *	status    then one line: booting|running|stopping|stalled, accelerator. stalled: the host's disk is full
+ *	poweroff  clean power-off; answered when QEMU has ended, then one line: how
+ *	kill      QEMU is killed; answered when it has ended
+ *	console   then the last 8 KiB of the serial console */
+#pragma once
+#define KEEPER_VERB	    "vm-keeper" /* the program's hidden verb */
+#define KEEPER_CONSOLE_TAIL 8192
+#define KEEPER_POWEROFF_MS  10000 /* a clean power-off takes 0.2 s; programs that ignore SIGTERM get this long */
+#define KEEPER_STATUS_FD    3	  /* the keeper writes "ok\n" or "error WORDS\n" here once QEMU runs, then closes it */

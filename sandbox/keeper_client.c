@@ -1,0 +1,223 @@
+/* The keeper's clients: one line in, one answer out, or a stream. Runs on the keeper's only thread; must never block on
+ * a client, and serves only processes of the same user. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "keeper.h"
+#include "keeper_vm.h"
+
+#define LINE_MAX_BYTES 32
+
+/* When a client has to be answered. */
+enum client_wait {
+	WAIT_LINE,    /* it has not said what it wants */
+	WAIT_RUNNING, /* once the tool daemon can be reached */
+	WAIT_ENDED,   /* once QEMU has ended */
+};
+
+struct client {
+	struct list link;
+	int fd;
+	enum client_wait wait;
+	bool stream; /* WAIT_RUNNING: becomes a stream */
+	char line[LINE_MAX_BYTES + 1];
+	size_t n;
+};
+
+static void drop(struct keeper *k, struct client *c)
+{
+	list_remove(&c->link);
+	fd_close(&c->fd);
+	free(c);
+	k->client_count--;
+}
+
+/* An answer is far below a socket's buffer: it is sent whole, or the client has gone. */
+static void answer(struct keeper *k, struct client *c, const char *words, const void *more, size_t n)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	buf_adds(&b, words);
+	buf_addc(&b, '\n');
+	buf_add(&b, more, n);
+	ssize_t r = send(c->fd, b.p, b.n, MSG_NOSIGNAL | MSG_DONTWAIT);
+	(void)r;
+	drop(k, c);
+}
+
+static void answer_stream(struct keeper *k, struct client *c)
+{
+	if (mux_state(k->mux) != MUX_LIVE) {
+		answer(k, c, "error the connection to the VM is starting again", "", 0);
+		return;
+	}
+	if (mux_streams(k->mux) >= MUX_STREAMS) {
+		answer(k, c, "error too many connections into the VM", "", 0);
+		return;
+	}
+	if (send(c->fd, "ok\n", 3, MSG_NOSIGNAL | MSG_DONTWAIT) == 3) {
+		mux_open(k->mux, "tool", c->fd, NULL); /* takes the descriptor, also when it fails */
+		c->fd = -1;
+	}
+	drop(k, c);
+}
+
+static void want_running(struct keeper *k, struct client *c, bool stream)
+{
+	c->wait = WAIT_RUNNING;
+	c->stream = stream;
+	if (k->phase == VM_RUNNING && stream)
+		answer_stream(k, c);
+	else if (k->phase == VM_RUNNING)
+		answer(k, c, "ok", "", 0);
+	else if (k->phase != VM_BOOTING)
+		answer(k, c, "error the VM is powering off", "", 0);
+}
+
+static void verb_tool(struct keeper *k, struct client *c)
+{
+	want_running(k, c, true);
+}
+
+static void verb_wait(struct keeper *k, struct client *c)
+{
+	want_running(k, c, false);
+}
+
+static void verb_status(struct keeper *k, struct client *c)
+{
+	static const char *const phases[] = {"booting", "running", "stopping", "ended"};
+	CLEAN_FREE char *line = xasprintf("%s tcg\n", k->stalled ? "stalled" : phases[k->phase]);
+	answer(k, c, "ok", line, strlen(line));
+}
+
+static void verb_poweroff(struct keeper *k, struct client *c)
+{
+	c->wait = WAIT_ENDED;
+	keeper_stop(k);
+}
+
+static void verb_kill(struct keeper *k, struct client *c)
+{
+	c->wait = WAIT_ENDED;
+	keeper_kill(k);
+}
+
+static void verb_console(struct keeper *k, struct client *c)
+{
+	const struct buf *tail = &k->console.tail;
+	size_t n = tail->n < KEEPER_CONSOLE_TAIL ? tail->n : KEEPER_CONSOLE_TAIL;
+	answer(k, c, "ok", n ? tail->p + tail->n - n : "", n);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(struct keeper *k, struct client *c);
+} verbs[] = {
+	{"tool", verb_tool},	     {"wait", verb_wait}, {"status", verb_status},
+	{"poweroff", verb_poweroff}, {"kill", verb_kill}, {"console", verb_console},
+};
+
+static void obey(struct keeper *k, struct client *c)
+{
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		if (!strcmp(c->line, verbs[i].name)) {
+			verbs[i].run(k, c);
+			return;
+		}
+	answer(k, c, "error unknown request", "", 0);
+}
+
+/* Byte by byte, since what follows the line belongs to the stream. */
+static void read_line(struct keeper *k, struct client *c)
+{
+	for (;;) {
+		char byte;
+		ssize_t n = recv(c->fd, &byte, 1, MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0 || c->n == LINE_MAX_BYTES) {
+			drop(k, c);
+			return;
+		}
+		if (byte == '\n') {
+			c->line[c->n] = 0;
+			obey(k, c);
+			return;
+		}
+		c->line[c->n++] = byte;
+	}
+}
+
+void clients_accept(struct keeper *k)
+{
+	while (k->client_count < CLIENTS_MAX) {
+		CLEAN_FD int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		uid_t uid;
+		pid_t pid;
+		if (fd < 0)
+			return;
+		if (unix_peer(fd, &uid, &pid) || (uid != geteuid() && uid != 0))
+			continue;
+		struct client *c = xcalloc(1, sizeof *c);
+		c->fd = take_fd(&fd);
+		list_append(&k->clients, &c->link);
+		k->client_count++;
+		read_line(k, c);
+	}
+}
+
+int clients_poll(struct keeper *k, struct pollfd *p)
+{
+	int n = 0;
+	list_each (at, &k->clients) {
+		struct client *c = list_entry(at, struct client, link);
+		/* One that waits may have sent stream data ahead: only its end is of interest. */
+		p[n++] = (struct pollfd){.fd = c->fd, .events = c->wait == WAIT_LINE ? POLLIN : 0};
+	}
+	return n;
+}
+
+void clients_work(struct keeper *k, const struct pollfd *p, int n)
+{
+	int i = 0;
+	list_each_safe (at, &k->clients) {
+		if (i == n)
+			return;
+		struct client *c = list_entry(at, struct client, link);
+		short what = p[i++].revents;
+		if (c->wait == WAIT_LINE && what)
+			read_line(k, c);
+		else if (what & (POLLERR | POLLHUP | POLLNVAL))
+			drop(k, c);
+	}
+}
+
+void clients_phase(struct keeper *k)
+{
+	list_each_safe (at, &k->clients) {
+		struct client *c = list_entry(at, struct client, link);
+		CLEAN_FREE char *how = xasprintf("%s\n", k->ended);
+		CLEAN_FREE char *gone = xasprintf("error the VM has ended: %s", k->ended);
+		if (c->wait == WAIT_ENDED && k->phase == VM_ENDED)
+			answer(k, c, "ok", how, strlen(how));
+		else if (c->wait == WAIT_RUNNING && k->phase == VM_ENDED)
+			answer(k, c, gone, "", 0);
+		else if (c->wait == WAIT_RUNNING)
+			want_running(k, c, c->stream);
+	}
+}
+
+void clients_release(struct keeper *k)
+{
+	list_each_safe (at, &k->clients)
+		drop(k, list_entry(at, struct client, link));
+}

@@ -1,0 +1,49 @@
+/* Inside of the keeper: the state of its one VM, and its clients. One thread. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/base/list.h"
+#include "console.h"
+#include "mux.h"
+#include "qemu.h"
+#include "qmp.h"
+
+enum vm_phase {
+	VM_BOOTING, /* the tool daemon cannot be reached yet */
+	VM_RUNNING,
+	VM_STOPPING, /* asked to power off */
+	VM_ENDED,    /* QEMU has ended and has been waited for */
+};
+
+struct keeper {
+	struct qemu qemu;
+	struct qmp *qmp;
+	struct mux *mux;
+	struct console console;
+	enum vm_phase phase;
+	bool changed; /* the phase has changed and the clients have not been told */
+	bool stalled; /* QEMU stopped the guest, since a write found the host's disk full */
+	const char *folder;
+	int listener, signals;
+	int power;		  /* our end of the stream that asked the guest to power off */
+	int64_t stop_at, kill_at; /* while stopping: QEMU is told to quit, is killed (mono ms) */
+	int64_t retry_at;	  /* stalled: try to go on */
+	struct list clients;	  /* that have not been answered */
+	int client_count;
+	char ended[256]; /* how QEMU ended, in words */
+};
+
+/* Asks the guest to power off, once. */
+void keeper_stop(struct keeper *k);
+void keeper_kill(struct keeper *k);
+
+#define CLIENTS_MAX 64 /* waiting at once; streams in use do not count */
+
+void clients_accept(struct keeper *k);
+/* Descriptors to poll: fills at most CLIENTS_MAX entries, returns how many. Handed back, in the same order. */
+struct pollfd;
+int clients_poll(struct keeper *k, struct pollfd *p);
+void clients_work(struct keeper *k, const struct pollfd *p, int n);
+void clients_phase(struct keeper *k); /* the phase has changed: answers those who waited for it */
+void clients_release(struct keeper *k);

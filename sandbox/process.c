@@ -1,0 +1,120 @@
+/* Processes that outlive this one. Any thread of a program with threads: between fork and exec only
+ * async-signal-safe calls. */
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/base/buf.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+
+unsigned long long process_start(pid_t pid)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	CLEAN_FREE char *path = xasprintf("/proc/%d/stat", (int)pid);
+	if (file_read(path, &b, 4096, NULL))
+		return 0;
+	/* The name, field 2, may hold anything but ends at the last parenthesis; the start time is field 22. */
+	char *at = strrchr(buf_str(&b), ')');
+	for (int field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+pid_t process_alive(const char *pid_file)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	int pid;
+	unsigned long long start;
+	if (file_read(pid_file, &b, 256, NULL) || sscanf(buf_str(&b), "%d %llu", &pid, &start) != 2 || pid <= 0)
+		return 0;
+	return start && process_start(pid) == start ? pid : 0;
+}
+
+/* What a program of ours needs; everything else of the caller's environment may be a secret. */
+static bool kept(const char *entry)
+{
+	static const char *const names[] = {"PATH",   "HOME",	  "USER",   "LOGNAME",	    "LANG",
+					    "LC_ALL", "LC_CTYPE", "TMPDIR", "BERTHFS_DEBUG"};
+	size_t n = strcspn(entry, "=");
+	if (!strncmp(entry, "XDG_", 4))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strlen(names[i]) == n && !strncmp(names[i], entry, n))
+			return true;
+	return false;
+}
+
+static char **environment(void)
+{
+	extern char **environ;
+	size_t n = 0, m = 0;
+	while (environ[n])
+		n++;
+	char **env = xcalloc(n + 1, sizeof *env);
+	for (size_t i = 0; i < n; i++)
+		if (kept(environ[i]))
+			env[m++] = environ[i];
+	return env;
+}
+
+/* In the first child: makes the second, which init adopts, and ends. */
+static void become(const char *const *argv, char **env, int null, int log, int status)
+{
+	sigset_t none;
+	sigemptyset(&none);
+	setsid();
+	if (fork())
+		_exit(0);
+	for (int s = 1; s < NSIG; s++)
+		signal(s, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	const int fds[] = {null, log, log, status};
+	for (int i = 0; i < 4; i++)
+		dup2(fds[i], i);
+	close_range(4, ~0U, 0);
+	if (!chdir("/"))
+		execve(argv[0], (char *const *)(uintptr_t)argv, env);
+	static const char words[] = "error cannot run the program again: was it moved?\n";
+	ssize_t r = write(3, words, sizeof words - 1);
+	(void)r;
+	_exit(127);
+}
+
+static int high(int fd)
+{
+	int up = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
+	fd_close(&fd);
+	return up;
+}
+
+int process_detach(const char *const *argv, const char *log_path, struct err *err)
+{
+	int pair[2];
+	if (pipe2(pair, O_CLOEXEC))
+		return err_sys(err, errno, "cannot start %s", argv[0]);
+	CLEAN_FD int status = high(pair[1]);
+	CLEAN_FD int result = pair[0];
+	CLEAN_FD int null = high(open("/dev/null", O_RDWR | O_CLOEXEC));
+	CLEAN_FD int log = high(open(log_path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+	CLEAN_FREE char **env = environment();
+	if (log < 0)
+		return err_sys(err, errno, "cannot write %s", log_path);
+	pid_t pid = fork();
+	if (pid == 0)
+		become(argv, env, null, log, status);
+	if (pid < 0)
+		return err_sys(err, errno, "cannot start %s", argv[0]);
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	return take_fd(&result);
+}

@@ -1,0 +1,112 @@
+/* The public functions of sandbox.h: sizes, and the table of kinds. Any thread; keeps no state. */
+#include "sandbox.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/base/mem.h"
+#include "driver.h"
+
+static const struct {
+	const char *name;
+	struct sandbox_size size;
+} sizes[] = {{"mini", {1, 512}}, {"small", {2, 2048}}, {"large", {8, 16384}}};
+
+static const struct driver *const drivers[] = {&driver_vm, &driver_dir};
+static const char *const later[] = {"container", "ssh", "host"};
+
+int sandbox_size(const char *name, struct sandbox_size *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		if (strcmp(sizes[i].name, name) != 0)
+			continue;
+		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+		int64_t half = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2 >> 20;
+		*out = sizes[i].size;
+		if (cpus > 0 && out->cpus > cpus)
+			out->cpus = (int)cpus;
+		if (half > 0 && out->memory_mib > half)
+			out->memory_mib = (int)half;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static const struct driver *find(const char *kind)
+{
+	for (size_t i = 0; i < ARRAY_LEN(drivers); i++)
+		if (!strcmp(drivers[i]->kind, kind))
+			return drivers[i];
+	return NULL;
+}
+
+/* Why there is no driver of that kind. */
+static int refuse(const char *kind, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(later); i++) {
+		size_t n = strlen(later[i]);
+		if (!strncmp(kind, later[i], n) && (!kind[n] || kind[n] == ':'))
+			return err_set(err, EOPNOTSUPP, "sandboxes of kind %s are not built yet: use vm", later[i]);
+	}
+	return err_set(err, EOPNOTSUPP, "there is no kind of sandbox called \"%s\": use vm", kind);
+}
+
+int sandbox_possible(const char *kind, struct err *err)
+{
+	const struct driver *d = find(kind);
+	return d ? d->possible(err) : refuse(kind, err);
+}
+
+int sandbox_up(const struct sandbox_spec *spec, struct err *err)
+{
+	const struct driver *d = find(spec->kind);
+	return d ? d->up(spec, err) : refuse(spec->kind, err);
+}
+
+enum sandbox_state sandbox_state(const struct paths *paths, const char *kind, int64_t id)
+{
+	const struct driver *d = find(kind);
+	return d ? d->state(paths, id) : SANDBOX_NONE;
+}
+
+int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err)
+{
+	const struct driver *d = find(kind);
+	return d ? d->down(paths, id, err) : refuse(kind, err);
+}
+
+int sandbox_destroy(const struct paths *paths, const char *kind, int64_t id, struct err *err)
+{
+	const struct driver *d = find(kind);
+	return d ? d->destroy(paths, id, err) : 0; /* a kind that cannot be made has left nothing */
+}
+
+void sandbox_describe(const char *kind, enum sandbox_state state, char out[64])
+{
+	const struct driver *d = find(kind);
+	if (d)
+		d->describe(state, out);
+	else
+		snprintf(out, 64, "%.40s", kind);
+}
+
+char *sandbox_socket(const struct paths *paths, int64_t id)
+{
+	return xasprintf("%s/%" PRId64 ".sock", paths->runtime, id);
+}
+
+void sandbox_say(const struct sandbox_spec *spec, const char *fmt, ...)
+{
+	if (!spec->progress)
+		return;
+	va_list ap;
+	va_start(ap, fmt);
+	CLEAN_FREE char *line = xvasprintf(fmt, ap);
+	va_end(ap);
+	spec->progress(spec->arg, line);
+}

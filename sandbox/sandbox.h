@@ -1,0 +1,153 @@
+/* sandbox/: the places where a session's tools run. This is all that the engine may ask of one.
+ *
+ * A sandbox is named by its kind and the session's id; everything about it is on disk or behind a unix socket, so a
+ * daemon that was killed finds it again by the same two words and nothing is held in memory between calls. The
+ * processes behind it (vm keeper and QEMU, or the tool daemon of kind `dir`) live in sessions of their own and
+ * outlive the daemon.
+ *
+ * All functions block and run on worker threads, never on the FUSE loop. They return 0 or -errno with words in err.
+ * The functions keep no global state; two threads may use the same sandbox at once (each with its own struct env). */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "backend/base/buf.h"
+#include "backend/base/err.h"
+#include "backend/base/paths.h"
+
+/* ---- what a sandbox is made from ---- */
+
+struct sandbox_size {
+	int cpus;
+	int memory_mib;
+};
+/* mini 1/512, small 2/2048, large 8/16384; then cpus = min(size, online), memory = min(size, MemTotal/2).
+ * -EINVAL for an unknown name. */
+int sandbox_size(const char *name, struct sandbox_size *out);
+
+enum sandbox_state {
+	SANDBOX_NONE,    /* never made, or destroyed */
+	SANDBOX_DOWN,    /* its disk is there, nothing runs */
+	SANDBOX_RUNNING, /* its tool daemon can be reached */
+};
+
+struct sandbox_spec {
+	const struct paths *paths;
+	const char *kind;           /* "vm" or "dir" */
+	int64_t id;                 /* session id */
+	const char *name;           /* session name: becomes the host name */
+	const char *size;           /* size name; ignored by dir */
+	int boot_timeout_ms;        /* from start to the first answer of the tool daemon */
+	const atomic_bool *cancel;  /* or NULL; true ends the call with -ECANCELED */
+	/* Progress for `status` and `log`: a line of words, e.g. "building the base image (2 of 5): packages". May be NULL. */
+	void (*progress)(void *arg, const char *line);
+	void *arg;
+};
+
+/* Says in words why sandboxes of this kind cannot be made here (no QEMU, unknown kind), or returns 0. Looks only at
+ * the machine and never starts anything. -EOPNOTSUPP for kinds that are not built yet. */
+int sandbox_possible(const char *kind, struct err *err);
+
+/* Makes the sandbox if there is none, starts it if it is down, takes it over if it runs already. Builds the base
+ * image first when there is none (progress says so). On a boot that does not end in time the console's last lines are
+ * given to progress and the error is -ETIMEDOUT. -ENOSPC for a full disk. */
+int sandbox_up(const struct sandbox_spec *spec, struct err *err);
+enum sandbox_state sandbox_state(const struct paths *paths, const char *kind, int64_t id);
+/* Clean power-off (10 s, then killed); the disk stays. */
+int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err);
+/* Ends its processes and removes its disk and sockets. Success if there is nothing. */
+int sandbox_destroy(const struct paths *paths, const char *kind, int64_t id, struct err *err);
+/* "vm running tcg", "vm down", "dir running": the line of the `sandbox` file, no newline. */
+void sandbox_describe(const char *kind, enum sandbox_state state, char out[64]);
+
+/* ---- the base image (kind vm) ---- */
+
+/* Builds it if its recipe changed or there is none; force: always. Progress as in sandbox_spec. */
+int image_build(const struct paths *paths, bool force, const atomic_bool *cancel,
+		void (*progress)(void *arg, const char *line), void *arg, struct err *err);
+int image_list(const struct paths *paths, struct buf *out, struct err *err); /* a table for people */
+int image_remove(const struct paths *paths, const char *name, struct err *err);
+
+/* One line a thing that kind vm needs: ok, its name, words. Called in order. */
+void sandbox_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		    void *arg);
+
+/* ---- hidden verbs of the program: processes that outlive the daemon ---- */
+
+int sandbox_keeper_main(int argc, char **argv); /* berthfs vm-keeper ...: parent of one QEMU */
+int sandbox_tools_main(int argc, char **argv);  /* berthfs tool-daemon ...: the tool daemon of kind dir */
+
+/* ---- env: a connection to the tool daemon inside a sandbox; one thread at a time ---- */
+
+struct env;
+
+/* Connects and says hello. -ENOTCONN if the sandbox is not running, -ETIMEDOUT if it does not answer. */
+int env_open(const struct paths *paths, const char *kind, int64_t id, struct env **out, struct err *err);
+void env_close(struct env *env); /* NULL is fine; jobs go on */
+/* Folder for the clone: "/home/agent" in a VM (tools run as the user `agent`), a folder of the state directory in
+ * dir. Belongs to env. */
+const char *env_home(const struct env *env);
+
+/* Every exec is a job with an id that the tool daemon keeps, with its output and exit code, until it is
+ * acknowledged. Standard output and standard error go, in the order written, to one file of the job. */
+struct env_exec {
+	const char *job;             /* 1-64 of letters, digits, . _ - */
+	const char *const *argv;     /* NULL-terminated, no shell; for a script: {"/bin/bash", "-c", text, NULL} */
+	const char *cwd;             /* absolute, or relative to env_home(); NULL: env_home() */
+	const char *const *environ;  /* "KEY=value" added, or NULL */
+	int timeout_ms;              /* 0: none; over it the job's process tree is killed */
+};
+
+enum env_job_state {
+	ENV_JOB_UNKNOWN, /* never heard of (or acknowledged) */
+	ENV_JOB_RUNNING,
+	ENV_JOB_EXITED,  /* the shell has exited; children that hold the output do not count */
+	ENV_JOB_LOST,    /* it was running when the sandbox itself went down */
+};
+
+struct env_job {
+	enum env_job_state state;
+	int exit_code;     /* EXITED: 0-255, 128+n for a signal */
+	bool timed_out;    /* killed by timeout_ms */
+	bool killed;       /* killed by env_kill() */
+	bool overflow;     /* killed because its output passed 256 MiB */
+	uint64_t output;   /* bytes of output so far */
+};
+
+/* Starts a job. An id that is known already is not started again and gives 0 (so a repeat after a crash is safe).
+ * -ENOENT: no such program; -ENOTDIR or -ENOENT: bad cwd. */
+int env_start(struct env *env, const struct env_exec *exec, struct err *err);
+/* State of a job, at once (wait_ms 0) or as soon as it is not running, or its output passes `since` bytes, or
+ * wait_ms are over, whichever is first. */
+int env_poll(struct env *env, const char *job, uint64_t since, int wait_ms, struct env_job *out, struct err *err);
+/* Up to max bytes of a job's output from offset, appended to out. Fewer only at its end. */
+int env_output(struct env *env, const char *job, uint64_t offset, size_t max, struct buf *out, struct err *err);
+/* SIGKILLs the job's process tree (its group and every descendant that still hangs below it). Unknown or ended: 0. */
+int env_kill(struct env *env, const char *job, struct err *err);
+/* Forgets a job. keep: its output file stays in the sandbox and *path (malloc'd) names it: the spill file. */
+int env_ack(struct env *env, const char *job, bool keep, char **path, struct err *err);
+
+/* Start, wait, collect, acknowledge; for short commands of the host itself. output (may be NULL) gets at most max
+ * bytes. Exit code, or -errno (-ETIMEDOUT, -ECANCELED). */
+int env_run(struct env *env, const struct env_exec *exec, const atomic_bool *cancel, size_t max, struct buf *output,
+	    struct err *err);
+
+struct env_stat {
+	uint64_t size;
+	uint32_t mode;  /* st_mode */
+	int64_t mtime_ms;
+	char *real;     /* resolved absolute path inside the sandbox; malloc'd by env_stat(), free with free() */
+};
+
+/* Paths are absolute or relative to env_home(). Errors are those of the system call inside the sandbox. */
+int env_stat(struct env *env, const char *path, struct env_stat *out, struct err *err);
+int env_read(struct env *env, const char *path, uint64_t offset, size_t max, struct buf *out, struct err *err);
+enum { ENV_WRITE_PARENTS = 1, ENV_WRITE_APPEND = 2 };
+/* Replaces (temporary file and rename, mode and owner of an existing file kept) or appends. New files are 0644. */
+int env_write(struct env *env, const char *path, const void *data, size_t n, int flags, struct err *err);
+int env_remove(struct env *env, const char *path, struct err *err); /* a file; missing is success */
+int env_send_file(struct env *env, const char *host_path, const char *path, struct err *err);    /* streamed */
+int env_receive_file(struct env *env, const char *path, const char *host_path, struct err *err); /* streamed */

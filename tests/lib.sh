@@ -1,0 +1,147 @@
+# For the tests that drive a real mount. Source it first:   . "$(dirname "$0")/../lib.sh"
+#
+# It gives a private folder ($T) with an instance of its own (the four XDG folders), and takes all away again when the
+# script ends, however it ends. Each check prints one line, `ok NAME`, `not ok NAME` or `skip NAME: why`; the exit code
+# is 1 if one was not ok. Only processes that were started here are ended, by their pids.
+#
+#   $T   the folder        $M   the mount point        $P   a project (git checkout with one commit)
+#   $S   $M/sessions       $BERTHFS   the program (default: build/berthfs)
+
+set -u
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+BERTHFS=${BERTHFS:-$ROOT/build/berthfs}
+NAME=$(basename "$0" .sh)
+FAILED=0
+KEEP=${KEEP:-} # KEEP=1: the folder stays for a look
+
+[ -x "$BERTHFS" ] || { echo "skip $NAME: no program at $BERTHFS; build first"; exit 0; }
+T=$(mktemp -d "${TMPDIR:-/tmp}/berthfs-$NAME-XXXXXX")
+M=$T/m S=$M/sessions P=$T/project
+HOME=$T/home
+XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache XDG_RUNTIME_DIR=$T/run XDG_CONFIG_HOME=$T/config
+GIT_CONFIG_GLOBAL=$HOME/.gitconfig GIT_CONFIG_NOSYSTEM=1
+LC_ALL=C.UTF-8
+export HOME XDG_STATE_HOME XDG_CACHE_HOME XDG_RUNTIME_DIR XDG_CONFIG_HOME GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM LC_ALL
+PIDS= # of what the test started and has to end; add with `own PID`
+
+ok() { echo "ok $NAME: $1"; }
+not_ok() {
+	echo "not ok $NAME: $1"
+	FAILED=1
+}
+skip() { echo "skip $NAME: $1: $2"; }
+note() { echo "# $*"; }
+own() { PIDS="$PIDS $1"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# check NAME COMMAND...: ok if the command succeeds.
+check() {
+	check_name=$1
+	shift
+	if "$@"; then ok "$check_name"; else not_ok "$check_name"; fi
+}
+# equal NAME GOT WANTED
+equal() {
+	if [ "$2" = "$3" ]; then
+		ok "$1"
+	else
+		not_ok "$1"
+		note "got:    $2"
+		note "wanted: $3"
+	fi
+}
+# contains NAME TEXT PART
+contains() {
+	case $2 in
+	*"$3"*) ok "$1" ;;
+	*)
+		not_ok "$1"
+		note "got:      $2"
+		note "lacks:    $3"
+		;;
+	esac
+}
+# within SECONDS COMMAND...: tries again until the command succeeds; fails when the time is up.
+within() {
+	within_end=$(($(date +%s%3N) + $1 * 1000))
+	shift
+	until "$@"; do
+		[ "$(date +%s%3N)" -lt "$within_end" ] || return 1
+		sleep 0.02
+	done
+}
+# errno_of COMMAND...: name of the errno that it fails with in its last words, as programs print them; "ok" if it succeeds.
+errno_of() {
+	if errno_out=$("$@" 2>&1); then
+		echo ok
+		return
+	fi
+	case $errno_out in
+	*"Permission denied"*) echo EACCES ;;
+	*"Operation not permitted"*) echo EPERM ;;
+	*"Invalid argument"*) echo EINVAL ;;
+	*"File exists"*) echo EEXIST ;;
+	*"No such file"*) echo ENOENT ;;
+	*"File too large"*) echo EFBIG ;;
+	*"multibyte"*) echo EILSEQ ;;
+	*"Device or resource busy"*) echo EBUSY ;;
+	*"shutdown"*) echo ESHUTDOWN ;;
+	*"Input/output error"*) echo EIO ;;
+	*"not supported"*) echo EOPNOTSUPP ;;
+	*"Transport endpoint is not connected"*) echo ENOTCONN ;;
+	*) echo "other: $errno_out" ;;
+	esac
+}
+
+is_mounted() { grep -q " $M fuse.berthfs \| $M .* - fuse.berthfs " /proc/self/mountinfo; }
+is_gone() { ! kill -0 "$1" 2>/dev/null; }
+daemon_pid() { sed -n 's/^pid //p' "$T/state/berthfs/mount" 2>/dev/null; }
+
+start() {
+	timeout 60 "$BERTHFS" mount "$@" "$M" || return
+	DAEMON=$(daemon_pid)
+}
+stop() { timeout 60 "$BERTHFS" umount "$M"; }
+
+# session NAME [TEXT]: creates one from the project and waits until it is idle.
+session() {
+	(cd "$P" && printf '%s\n' "${2:-hello}" >"$S/new/$1") && timeout 60 cat "$S/$1/wait/idle" >/dev/null
+}
+# Processes of sandboxes whose command line names our folder.
+sandbox_pids() {
+	for sandbox_dir in /proc/[0-9]*; do
+		tr '\0' '\n' <"$sandbox_dir/cmdline" 2>/dev/null | grep -q "^$T/" || continue
+		tr '\0' ' ' <"$sandbox_dir/cmdline" 2>/dev/null | grep -qE '(tool-daemon|vm-keeper|qemu-system)' &&
+			echo "${sandbox_dir#/proc/}"
+	done
+}
+finish() {
+	code=$?
+	trap - EXIT INT TERM HUP
+	cd /
+	for pid in $PIDS; do kill -9 "$pid" 2>/dev/null; done
+	if is_mounted; then timeout 40 "$BERTHFS" umount "$M" >/dev/null 2>&1; fi
+	if is_mounted; then
+		timeout 10 umount -l "$M" 2>/dev/null || timeout 10 fusermount3 -u -z "$M" 2>/dev/null
+		[ -n "${DAEMON:-}" ] && kill -9 "$DAEMON" 2>/dev/null
+	fi
+	for pid in $(sandbox_pids); do kill -9 "$pid" 2>/dev/null; done
+	if [ -n "$KEEP" ]; then echo "# kept: $T"; else rm -rf "$T"; fi
+	[ "$code" = 0 ] && code=$FAILED
+	exit "$code"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+mkdir -p "$T/home" "$T/run" "$T/config/berthfs" "$P"
+chmod 700 "$T/run"
+git config --global user.name tester
+git config --global user.email tester@example.org
+(cd "$P" && git init -q -b main && echo hello >a.txt && git add . && git commit -q -m first)
+printf '{"text":"first answer"}\n{"text":"second answer"}\n' >"$T/script"
+cat >"$T/config/berthfs/config" <<-END
+	sandbox = dir
+	sandbox.allow-dir = yes
+	model = script:$T/script
+END

@@ -1,0 +1,180 @@
+/* The engine on a real database, real checkouts and a tool daemon of kind dir, without a mount. */
+#include <signal.h>
+
+#include "face.h"
+
+static int64_t create(const char *name, const char *script, const char *message)
+{
+	CLEAN_FREE char *file = xasprintf("%s.script", name);
+	CLEAN_FREE char *path = face_script(file, script);
+	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\n---\n%s\n", path, message);
+	int64_t id = face_create(name, text);
+	if (!id)
+		printf("# refused: %s\n", face.last_error.text);
+	CHECK(id > 0);
+	return id;
+}
+
+TEST(a_run_with_tools_is_answered_and_synced)
+{
+	int64_t id = create("tools",
+			    "{\"text\":\"looking\",\"tools\":[{\"name\":\"read\",\"input\":{\"path\":\"a.txt\"}},"
+			    "{\"name\":\"edit\",\"input\":{\"path\":\"a.txt\",\"edits\":[{\"oldText\":\"hello\",\"newText\":\"bye\"}]}}]}\n"
+			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"cat a.txt && git commit -qam changed && echo done\"}}]}\n"
+			    "{\"text\":\"all done\\n\\n```plan\\n- [x] change\\n```\\n\\n```result\\nquestion: ok?\\n- yes: it is\\n```\\n\"}\n",
+			    "change it");
+	CHECK(face_wait_idle(id));
+	CHECK_STR(face_value(id, VALUE_STATUS), "asking");
+	CHECK_STR(face_text(id, TEXT_PLAN), "- [x] change\n");
+	CHECK_STR(face_text(id, TEXT_QUESTION), "question: ok?\n- yes: it is\n");
+	const char *t = face_text(id, TEXT_TRANSCRIPT);
+	CHECK(strstr(t, "change it") && strstr(t, "hello") && strstr(t, "bye\ndone"));
+	CHECK_INT(strlen(t), face.view[id]->text[TEXT_TRANSCRIPT].size);
+	CHECK_INT(strlen(face_text(id, TEXT_JSONL)), face.view[id]->text[TEXT_JSONL].size);
+	CHECK_INT(strlen(face_text(id, TEXT_PLAN)), face.view[id]->text[TEXT_PLAN].size);
+	CHECK_INT(strlen(face_text(id, TEXT_QUESTION)), face.view[id]->text[TEXT_QUESTION].size);
+	CHECK_INT(strlen(face_text(id, TEXT_DIFF)), face.view[id]->text[TEXT_DIFF].size);
+	CHECK(strstr(face_text(id, TEXT_DIFF), "+bye"));
+	CHECK(strstr(face_text(id, TEXT_CHANGES), "a.txt"));
+	CHECK(strstr(face_text(id, TEXT_COMMITS), "changed"));
+	CHECK_STR(sh("cd project && git show sandbox/%d:a.txt", (int)id), "bye");
+	CHECK_STR(sh("cd project && git status --porcelain && cat a.txt"), "hello");
+}
+
+TEST(messages_are_held_and_released_in_order)
+{
+	int64_t id = create("held", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n", "first");
+	CHECK_INT(face_do(REQ_MESSAGE, id, "second\n"), 0);
+	CHECK_INT(face_do(REQ_MESSAGE, id, "third\n"), 0);
+	CHECK(face_wait_idle(id));
+	const char *t = face_text(id, TEXT_TRANSCRIPT), *first = strstr(t, "first"), *one = strstr(t, "one"),
+		   *second = strstr(t, "second"), *two = strstr(t, "two"), *third = strstr(t, "third"), *three = strstr(t, "three");
+	CHECK(first && first < one && one < second && second < two && two < third && third < three);
+	CHECK_INT(face_do(REQ_MESSAGE, id, " \n\t"), -EINVAL);
+}
+
+TEST(stop_ends_a_command_and_leaves_a_clean_history)
+{
+	int64_t id = create("stop", "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 1000\"}}]}\n{\"text\":\"after\"}\n", "go");
+	CHECK(face_wait(id, "running bash"));
+	int64_t from = clock_mono_ms();
+	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK(clock_mono_ms() - from < 10000);
+	CHECK(strstr(face_text(id, TEXT_TRANSCRIPT), "stopped by the user"));
+	CHECK_INT(face_do(REQ_MESSAGE, id, "again"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK(strstr(face_text(id, TEXT_ANSWER), "after"));
+}
+
+TEST(an_overloaded_model_is_tried_again)
+{
+	int64_t id = create("busy", "{\"error\":529}\n{\"text\":\"cut of\",\"cut\":true}\n{\"text\":\"fine\"}\n", "go");
+	CHECK(face_wait(id, "retrying in"));
+	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_STR(face_text(id, TEXT_ANSWER), "fine\n");
+}
+
+TEST(bad_scripts_fail_in_words_and_can_be_retried)
+{
+	int64_t id = create("broken", "{\"text\":\"no end\n", "go");
+	CHECK(face_wait(id, "failed: script line 1"));
+	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_STR(face_text(id, TEXT_ANSWER), "(script ended)\n");
+}
+
+TEST(bad_drafts_are_refused_in_words)
+{
+	static const struct {
+		const char *text, *words;
+	} bad[] = {{"---\ncolour: red\n---\nx", "unknown key"},      {"---\nmodel: script:/no/such\n---\nx", "No such file"},
+		   {"---\nsandbox: moon\n---\nx", "sandbox cannot"}, {"---\nsandbox: container\n---\nx", "not built yet"},
+		   {"---\nproject: /\n---\nx", "project"},           {"---\nmodel: script:a.txt\n---\n \n", "no message"},
+		   {"---\nmodel: script:a.txt\nx", "---"},           {"just a message", "no model"}};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		CHECK_INT(face_create("bad", bad[i].text), 0);
+		if (!strstr(face.last_error.text, bad[i].words)) {
+			printf("# %s: %s\n", bad[i].text, face.last_error.text);
+			CHECK(false);
+		}
+	}
+}
+
+TEST(checks_run_on_the_commit_and_grow_stale)
+{
+	int64_t id = create("checks",
+			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"mkdir -p .agents && echo '{\\\"checks\\\":[{\\\"name\\\":\\\"t\\\","
+			    "\\\"command\\\":\\\"grep -q hello a.txt\\\"},{\\\"name\\\":\\\"bad\\\",\\\"command\\\":\\\"echo no; false\\\"}]}' > "
+			    ".agents/project.json && git add . && git commit -qm checks\"}}]}\n{\"text\":\"ok\"}\n"
+			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"rm .agents/project.json && git commit -qam gone\"}}]}\n"
+			    "{\"text\":\"ok\"}\n", "go");
+	CHECK(face_wait_idle(id));
+	const char *c = face_text(id, TEXT_CHECKS);
+	CHECK(!strncmp(c, "pass\t", 5) && strstr(c, "\nfail\t") && strstr(c, "no\n"));
+	CHECK_INT(face_do(REQ_MESSAGE, id, "more"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_INT(strlen(face_text(id, TEXT_CHECKS)), face.view[id]->text[TEXT_CHECKS].size);
+}
+
+#define WORK "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo %s > %s && git add . && git commit -qm %s\"}}]}\n{\"text\":\"made\"}\n"
+
+TEST(ship_lands_one_commit_on_the_remote)
+{
+	CLEAN_FREE char *script = xasprintf(WORK "{\"text\":\"rebased\\nSHIP-READY\\n\"}\n", "x", "ship.txt", "shipped");
+	int64_t id = create("ship", script, "go");
+	CHECK(face_wait_idle(id));
+	CHECK_INT(face_do(REQ_SHIP, id, "main"), 0);
+	CHECK_INT(face_do(REQ_SHIP, id, "main"), -EBUSY);
+	CHECK(face_wait_idle(id));
+	CLEAN_FREE char *want = xasprintf("landed main %s", sh("cd project && git rev-parse sandbox/%d", (int)id));
+	CHECK_STR(face_value(id, VALUE_SHIP), want);
+	CHECK_STR(sh("cd remote.git && git show main:ship.txt"), "x");
+	CHECK_STR(face_text(id, TEXT_DIFF), "");
+	CHECK_INT(face_do(REQ_SHIP, id, ""), 0);
+	CHECK(face_wait_idle(id));
+}
+
+TEST(ship_is_blocked_by_uncommitted_work_and_by_words)
+{
+	int64_t id = create("dirty", "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo x > dirty.txt\"}}]}\n{\"text\":\"made\"}\n"
+				     "{\"text\":\"SHIP-READY\"}\n{\"text\":\"SHIP-BLOCKED: no time\"}\n{\"text\":\"hm\"}\n", "go");
+	CHECK(face_wait_idle(id));
+	CHECK_INT(face_do(REQ_SHIP, id, ""), 0);
+	CHECK(face_wait_idle(id));
+	CHECK(!strcmp(face_value(id, VALUE_SHIP), "check failed: uncommitted changes"));
+	CHECK_INT(face_do(REQ_SHIP, id, "main\n"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_STR(face_value(id, VALUE_SHIP), "blocked: no time");
+	CHECK_INT(face_do(REQ_SHIP, id, "pr"), -EOPNOTSUPP);
+	CHECK_INT(face_do(REQ_SHIP, id, "moon"), -EINVAL);
+}
+
+TEST(destroy_frees_the_sandbox_and_keeps_the_transcript)
+{
+	int64_t id = create("gone", "{\"text\":\"bye\"}\n", "go");
+	CHECK(face_wait_idle(id));
+	CHECK_INT(sandbox_state(&face.paths, "dir", id), SANDBOX_RUNNING);
+	CHECK_INT(face_do(REQ_DESTROY, id, ""), 0);
+	CHECK(face.view[id]->destroyed);
+	for (int i = 0; i < 100 && sandbox_state(&face.paths, "dir", id) != SANDBOX_NONE; i++)
+		face_drain(100);
+	CHECK_INT(sandbox_state(&face.paths, "dir", id), SANDBOX_NONE);
+	CHECK_INT(face_do(REQ_MESSAGE, id, "x"), -ESHUTDOWN);
+	CHECK(strstr(face_text(id, TEXT_TRANSCRIPT), "bye"));
+}
+
+TEST(a_restart_finds_everything_again)
+{
+	int64_t id = create("again", "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 2; echo finished >> count; cat count\"}}]}\n"
+				     "{\"text\":\"end\"}\n", "go");
+	CHECK(face_wait(id, "running bash"));
+	face_stop();
+	CHECK_INT(face_start(), 0);
+	CHECK(face_wait_idle(id));
+	const char *t = face_text(id, TEXT_TRANSCRIPT);
+	CHECK(strstr(t, "\nfinished\n") && !strstr(t, "finished\nfinished") && strstr(t, "end"));
+}
+
+FACE_MAIN()

@@ -1,0 +1,170 @@
+/* The instance of the VM tests. */
+#include "vm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/base/child.h"
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "sandbox/cpio.h"
+#include "sandbox/image.h"
+
+struct instance here;
+
+static void on_progress(void *arg, const char *line)
+{
+	buf_addf(&here.progress, "%s\n", line);
+}
+
+static void print_progress(void *arg, const char *line)
+{
+	printf("# %s\n", line);
+	fflush(stdout);
+}
+
+int instance_begin(void)
+{
+	static const char *const vars[] = {"XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"};
+	struct err err = ERR_INIT;
+	strcpy(here.root, "/tmp/berthfs-vm-XXXXXX");
+	if (!mkdtemp(here.root)) {
+		perror("mkdtemp");
+		return 1;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(vars); i++) {
+		CLEAN_FREE char *dir = xasprintf("%s/%s", here.root, vars[i]);
+		setenv(vars[i], dir, 1);
+	}
+	setenv("ANTHROPIC_API_KEY", "sk-secret-of-the-host", 1);
+	if (sandbox_possible("vm", &err) || paths_init(&here.paths, &err) ||
+	    image_build(&here.paths, false, NULL, print_progress, NULL, &err)) {
+		printf("# %s\n", err.text);
+		return 1;
+	}
+	return 0;
+}
+
+void instance_end(void)
+{
+	CLEAN_FREE char *folder = xasprintf("%s/sandboxes", here.paths.state);
+	DIR *d = opendir(folder);
+	struct err err = ERR_INIT;
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (atoll(e->d_name) > 0 && sandbox_destroy(&here.paths, "vm", atoll(e->d_name), &err))
+			printf("# %s\n", err.text);
+	if (d)
+		closedir(d);
+	if (dir_remove(here.root, &err))
+		printf("# %s\n", err.text);
+	paths_release(&here.paths);
+	buf_release(&here.progress);
+}
+
+int up(int64_t id, int timeout_ms, struct err *err)
+{
+	struct sandbox_spec spec = {.paths = &here.paths,
+				    .kind = "vm",
+				    .id = id,
+				    .name = "test_box",
+				    .size = "mini",
+				    .boot_timeout_ms = timeout_ms,
+				    .progress = on_progress};
+	buf_reset(&here.progress);
+	return sandbox_up(&spec, err);
+}
+
+/* An overlay of base at disk. */
+static bool overlay(const char *base, const char *disk)
+{
+	const char *argv[] = {"qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", disk, NULL};
+	return child_run(&(struct child){.argv = argv, .timeout_ms = 60000}, NULL) == 0;
+}
+
+bool broken_image(int64_t id, bool empty_kernel)
+{
+	struct image im = {0};
+	CLEAN_BUF struct buf modules = BUF_INIT;
+	CLEAN_FREE char *folder = xasprintf("%s/sandboxes/%lld", here.paths.state, (long long)id);
+	CLEAN_FREE char *dir = xasprintf("%s/image-%lld", here.root, (long long)id);
+	CLEAN_FREE char *users = xasprintf("%s/users", dir);
+	CLEAN_FREE char *cpio = xasprintf("%s/modules.cpio", dir);
+	CLEAN_FREE char *kernel = xasprintf("%s/vmlinux", dir);
+	CLEAN_FREE char *note = xasprintf("%s/image", folder);
+	CLEAN_FREE char *disk = xasprintf("%s/disk.qcow2", folder);
+	CLEAN_FREE char *line = xasprintf("%s\n", dir);
+	if (image_current(&here.paths, &im, NULL))
+		return false;
+	CLEAN_FREE char *base = xasprintf("%s/disk.qcow2", im.dir);
+	CLEAN_FREE char *real_kernel = xasprintf("%s/vmlinux", im.dir);
+	image_release(&im);
+	cpio_dir(&modules, "modules", 0755);
+	cpio_file(&modules, "modules/list", 0644, "not-there.ko\n", 13);
+	cpio_end(&modules);
+	return !dir_make(users, 0755, NULL) && !dir_make(folder, 0700, NULL) &&
+	       !file_write(cpio, modules.p, modules.n, 0644, NULL) &&
+	       !(empty_kernel ? file_write(kernel, "", 0, 0644, NULL) : symlink(real_kernel, kernel)) &&
+	       !file_write(note, line, strlen(line), 0600, NULL) && overlay(base, disk);
+}
+
+int shell(int64_t id, const char *line, struct buf *out)
+{
+	static int serial;
+	struct env *env = NULL;
+	struct err err = ERR_INIT;
+	CLEAN_FREE char *job = xasprintf("shell.%d.%d", (int)getpid(), ++serial);
+	struct env_exec exec = {
+		.job = job, .argv = (const char *const[]){"/bin/bash", "-c", line, NULL}, .timeout_ms = 60000};
+	buf_reset(out);
+	int rc = env_open(&here.paths, "vm", id, &env, &err);
+	if (!rc)
+		rc = env_run(env, &exec, NULL, 1 << 20, out, &err);
+	if (rc < 0)
+		printf("# %s: %s\n", line, err.text);
+	env_close(env);
+	return rc;
+}
+
+/* A process of ours names its sandbox's folder in its arguments. */
+static bool is_one(const char *pid, bool qemu, int64_t id)
+{
+	CLEAN_FREE char *path = xasprintf("/proc/%s/cmdline", pid);
+	CLEAN_FREE char *folder = id ? xasprintf("%s/sandboxes/%lld", here.paths.state, (long long)id)
+				     : xasprintf("%s/sandboxes/", here.paths.state);
+	CLEAN_BUF struct buf b = BUF_INIT;
+	if (file_read(path, &b, 65536, NULL) || !b.n)
+		return false;
+	bool is_qemu = strstr(b.p, "qemu-system") != NULL, named = false;
+	for (size_t at = 0; at < b.n; at += strlen(b.p + at) + 1) {
+		char *hit = strstr(b.p + at, folder);
+		named |= hit && (!id || hit[strlen(folder)] < '0' || hit[strlen(folder)] > '9');
+	}
+	return named && is_qemu == qemu && (qemu || !strcmp(b.p + strlen(b.p) + 1, "vm-keeper"));
+}
+
+int count(bool qemu, int64_t id, int *pid)
+{
+	DIR *d = opendir("/proc");
+	int n = 0;
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && is_one(e->d_name, qemu, id) && n++ == 0 && pid)
+			*pid = atoi(e->d_name);
+	if (d)
+		closedir(d);
+	return n;
+}
+
+bool gone(int64_t id)
+{
+	for (int64_t end = clock_mono_ms() + 15000; clock_mono_ms() < end; clock_sleep_ms(20))
+		if (!count(true, id, NULL) && !count(false, id, NULL))
+			return true;
+	return false;
+}

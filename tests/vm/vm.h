@@ -1,0 +1,26 @@
+/* What the tests with real VMs share: an instance of its own in a temporary folder that uses the machine's base image,
+ * and short forms of what they do again and again. Everything that is started is ended by instance_end(). */
+#pragma once
+#include "backend/base/buf.h"
+#include "sandbox/sandbox.h"
+
+struct instance {
+	char root[64]; /* temporary folder */
+	struct paths paths;
+	struct buf progress; /* the lines that sandbox_up() gave */
+};
+
+extern struct instance here;
+
+int instance_begin(void); /* 0 or 1 with words on standard output; builds the base image if there is none */
+void instance_end(void);
+int up(int64_t id, int timeout_ms, struct err *err);
+/* Makes the disk of a sandbox from an image of its own that is broken: its ramdisk has no modules, so that the guest
+ * waits for its disk, or its kernel is an empty file. */
+bool broken_image(int64_t id, bool empty_kernel);
+/* Runs a shell line in the sandbox and returns its exit code; out is made anew. */
+int shell(int64_t id, const char *line, struct buf *out);
+/* How many processes of QEMU (true) or keepers (false) of this instance there are; the first one's pid in *pid. */
+int count(bool qemu, int64_t id, int *pid);
+/* Waits until there is none (id 0: of any sandbox); false after 15 s. */
+bool gone(int64_t id);
