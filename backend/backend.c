@@ -18,6 +18,8 @@
 #include "pool.h"
 #include "repo.h"
 #include "requests.h"
+#include "session.h"
+#include "transcript.h"
 #include "watch.h"
 
 #define CONFIG_MAX (256 << 10) /* bytes of a config file */
@@ -167,6 +169,18 @@ int name_check(const char *name, struct err *err)
 
 /* ---- life ---- */
 
+static int going_on_fn(struct tx *tx, void *arg, struct err *err)
+{
+	struct session *s = tx_session(tx, *(int64_t *)arg);
+	return s ? log_add(tx, s, "the daemon was started again; going on", err) : 0;
+}
+
+static void going_on_done(void *arg, int rc, const struct err *err)
+{
+	free(arg);
+}
+
+/* Sessions that were at work when the last daemon ended. */
 static void kick_all(struct backend *b, struct err *err)
 {
 	struct rows r;
@@ -175,8 +189,11 @@ static void kick_all(struct backend *b, struct err *err)
 		return;
 	int rc = db_query(db, &r, err, "SELECT id FROM sessions WHERE state='destroying' OR (destroyed_ms IS NULL AND "
 				       "state NOT IN ('idle','failed'))", "");
-	while (!rc && rows_next(&r))
-		engine_kick(b->engine, row_int(&r, 0));
+	while (!rc && rows_next(&r)) {
+		int64_t *id = xmemdup(&(int64_t){row_int(&r, 0)}, sizeof *id);
+		engine_kick(b->engine, *id);
+		store_post(b->store, going_on_fn, going_on_done, id); /* takes id */
+	}
 	rows_end(&r);
 	db_close(db);
 }

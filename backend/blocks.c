@@ -168,6 +168,7 @@ enum ship_verdict ship_verdict(const char *text, size_t n, struct buf *why)
 	if (rest.n)
 		rest = strip((struct line){rest.p + 1, rest.n - 1});
 	if (why)
-		utf8_clean(why, rest.n ? rest.p : "no reason was given", rest.n ? rest.n : strlen("no reason was given"));
+		utf8_clean(why, rest.n ? rest.p : "no reason was given",
+			   rest.n ? rest.n : strlen("no reason was given"));
 	return SHIP_VERDICT_BLOCKED;
 }

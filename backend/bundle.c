@@ -14,40 +14,41 @@
 #include "repo.h"
 
 #define CLONE_MS (60 * 60 * 1000) /* indexing a large history under emulation takes many minutes */
-#define ASK_MS   (5 * 60 * 1000)
-#define HAVE_MAX 32               /* commits of the sandbox that a bundle may build on */
+#define ASK_MS	 (5 * 60 * 1000)
+#define HAVE_MAX 32 /* commits of the sandbox that a bundle may build on */
 
 static const char there_script[] = "[ -e \"$1/.git\" ]";
 
 /* $1 clone, $2 bundle, $3 branch, $4 commit, $5 name, $6 email, $7 shallow commits or "", $8 "sync" or "" */
-static const char clone_script[] =
-	"set -eu\n"
-	"[ ! -e \"$1/.git\" ] || exit 0\n"
-	"umask 022\n"
-	"new=$1.new\n"
-	"rm -rf -- \"$new\"\n"
-	"git init -q --template= -- \"$new\"\n"
-	"cd -- \"$new\"\n"
-	"mkdir -p .git/info .git/hooks\n"
-	"git config user.name \"$5\"\n"
-	"git config user.email \"$6\"\n"
-	"git config commit.gpgSign false\n"
-	"git config tag.gpgSign false\n"
-	"git symbolic-ref HEAD \"refs/heads/$3\"\n"
-	"[ -z \"$7\" ] || printf '%s\\n' \"$7\" >.git/shallow\n"
-	"git -c protocol.file.allow=always fetch -q --no-tags --no-write-fetch-head -- \"$2\" HEAD:refs/berthfs/base\n"
-	"git reset -q --hard \"$4\"\n"
-	"[ \"$(git rev-parse HEAD)\" = \"$4\" ]\n"
-	"[ -z \"$8\" ] || sync -f .\n"
-	"mv -T -- \"$new\" \"$1\"\n"
-	"rm -f -- \"$2\"\n";
+static const char clone_script[] = "set -eu\n"
+				   "trap 'rm -f -- \"$2\"' EXIT\n"
+				   "[ ! -e \"$1/.git\" ] || exit 0\n"
+				   "umask 022\n"
+				   "new=$1.new\n"
+				   "rm -rf -- \"$new\"\n"
+				   "git init -q --template= -- \"$new\"\n"
+				   "cd -- \"$new\"\n"
+				   "mkdir -p .git/info .git/hooks\n"
+				   "git config user.name \"$5\"\n"
+				   "git config user.email \"$6\"\n"
+				   "git config commit.gpgSign false\n"
+				   "git config tag.gpgSign false\n"
+				   "git symbolic-ref HEAD \"refs/heads/$3\"\n"
+				   "[ -z \"$7\" ] || printf %s \"$7\" >.git/shallow\n"
+				   "git -c protocol.file.allow=always fetch -q --no-tags --no-auto-maintenance "
+				   "--no-write-fetch-head -- \"$2\" HEAD:refs/berthfs/base\n"
+				   "git reset -q --hard \"$4\"\n"
+				   "[ \"$(git rev-parse HEAD)\" = \"$4\" ]\n"
+				   "[ -z \"$8\" ] || sync -f .\n"
+				   "mv -T -- \"$new\" \"$1\"\n";
 
 /* $1 clone: what it has, newest first */
-static const char refs_script[] = "cd -- \"$1\" || exit 3\n"
-				  "git rev-parse -q --verify 'HEAD^{commit}'\n"
-				  "git for-each-ref --count=30 --sort=-committerdate --format='%(objectname)' refs/heads " BASE_REF
-				  " refs/berthfs\n"
-				  "exit 0\n";
+static const char refs_script[] =
+	"cd -- \"$1\" || exit 3\n"
+	"git rev-parse -q --verify 'HEAD^{commit}'\n"
+	"git for-each-ref --count=30 --sort=-committerdate --format='%(objectname)' refs/heads " BASE_REF
+	" refs/berthfs\n"
+	"exit 0\n";
 
 /* $1 clone, $2 base commit: sets the ref if the commit is there */
 static const char set_script[] = "cd -- \"$1\" || exit 3\n"
@@ -55,12 +56,12 @@ static const char set_script[] = "cd -- \"$1\" || exit 3\n"
 				 "git update-ref -m 'berthfs: base' " BASE_REF " \"$2\"\n";
 
 /* $1 clone, $2 base commit, $3 bundle */
-static const char take_script[] =
-	"set -eu\n"
-	"cd -- \"$1\"\n"
-	"git -c protocol.file.allow=always fetch -q --no-tags --no-write-fetch-head -- \"$3\" \"+" BASE_REF ":" BASE_REF "\"\n"
-	"[ \"$(git rev-parse " BASE_REF ")\" = \"$2\" ]\n"
-	"rm -f -- \"$3\"\n";
+static const char take_script[] = "set -eu\n"
+				  "trap 'rm -f -- \"$3\"' EXIT\n"
+				  "cd -- \"$1\"\n"
+				  "git -c protocol.file.allow=always fetch -q --no-tags --no-auto-maintenance "
+				  "--no-write-fetch-head -- \"$3\" \"+" BASE_REF ":" BASE_REF "\"\n"
+				  "[ \"$(git rev-parse " BASE_REF ")\" = \"$2\" ]\n";
 
 static int script_failed(struct err *err, int code, const struct buf *out, const char *what)
 {
@@ -106,11 +107,23 @@ static int under_way(const struct clone_how *how, bool *yes, struct err *err)
 
 static int run_clone(const struct clone_how *how, const char *inside, const char *shallow, struct err *err)
 {
-	const char *args[] = {how->clone, inside, how->branch ? how->branch : "work", how->commit,
-			      how->name ? how->name : "berthfs", how->email ? how->email : "berthfs@localhost", shallow,
-			      how->durable ? "sync" : "", NULL};
-	struct env_git g = {.env = how->env, .prefix = how->prefix, .step = "clone", .join = true, .script = clone_script,
-			    .args = args, .timeout_ms = CLONE_MS, .cancel = how->cancel};
+	const char *args[] = {how->clone,
+			      inside,
+			      how->branch ? how->branch : "work",
+			      how->commit,
+			      how->name ? how->name : "berthfs",
+			      how->email ? how->email : "berthfs@localhost",
+			      shallow,
+			      how->durable ? "sync" : "",
+			      NULL};
+	struct env_git g = {.env = how->env,
+			    .prefix = how->prefix,
+			    .step = "clone",
+			    .join = true,
+			    .script = clone_script,
+			    .args = args,
+			    .timeout_ms = CLONE_MS,
+			    .cancel = how->cancel};
 	CLEAN_BUF struct buf out = BUF_INIT;
 	tell(how, "cloning in the sandbox");
 	int rc = env_git(&g, &out, err);
@@ -120,8 +133,13 @@ static int run_clone(const struct clone_how *how, const char *inside, const char
 static int clone_there(const struct clone_how *how, struct err *err)
 {
 	CLEAN_BUF struct buf out = BUF_INIT;
-	struct env_git g = {.env = how->env, .prefix = how->prefix, .step = "there", .script = there_script,
-			    .args = (const char *const[]){how->clone, NULL}, .timeout_ms = ASK_MS, .cancel = how->cancel};
+	struct env_git g = {.env = how->env,
+			    .prefix = how->prefix,
+			    .step = "there",
+			    .script = there_script,
+			    .args = (const char *const[]){how->clone, NULL},
+			    .timeout_ms = ASK_MS,
+			    .cancel = how->cancel};
 	int rc = env_git(&g, &out, err);
 	return rc < 0 ? rc : !rc;
 }
@@ -152,11 +170,16 @@ int clone_into(const struct clone_how *how, struct err *err)
 
 /* ---- the base of a ship ---- */
 
-static int ask(const struct base_how *how, const char *step, const char *script, const char *const *args, struct buf *out,
-	       struct err *err)
+static int ask(const struct base_how *how, const char *step, const char *script, const char *const *args,
+	       struct buf *out, struct err *err)
 {
-	struct env_git g = {.env = how->env, .prefix = how->prefix, .step = step, .script = script, .args = args,
-			    .timeout_ms = ASK_MS, .cancel = how->cancel};
+	struct env_git g = {.env = how->env,
+			    .prefix = how->prefix,
+			    .step = step,
+			    .script = script,
+			    .args = args,
+			    .timeout_ms = ASK_MS,
+			    .cancel = how->cancel};
 	int rc = env_git(&g, out, err);
 	return rc == 3 ? err_set(err, ENOENT, "the clone %s is gone from the sandbox", how->clone) : rc;
 }
@@ -187,7 +210,8 @@ static int send_base(const struct base_how *how, struct err *err)
 	char have[HAVE_MAX][COMMIT_TEXT];
 	const char *list[HAVE_MAX + 1];
 	struct env_git name = {.env = how->env, .prefix = how->prefix, .step = "base"};
-	CLEAN_FREE char *file = xasprintf("%s/%s-base.bundle", how->tmp_dir, how->prefix), *inside = env_git_file(&name);
+	CLEAN_FREE char *file = xasprintf("%s/%s-base.bundle", how->tmp_dir, how->prefix),
+			*inside = env_git_file(&name);
 	CLEAN_BUF struct buf out = BUF_INIT;
 	int rc = common(how, have, list, err);
 	rc = rc ? rc : repo_bundle_create(how->host_repo, how->base, BASE_REF, list, file, how->cancel, err);

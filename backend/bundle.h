@@ -10,15 +10,15 @@
 
 struct clone_how {
 	struct env *env;
-	const char *host_repo;     /* top of the user's checkout */
-	const char *commit;        /* what the clone starts from */
-	const char *branch;        /* name it gets in the clone: the user's branch; NULL (detached HEAD): "work" */
-	const char *name, *email;  /* of the user, or NULL */
-	const char *clone;         /* absolute path in the sandbox */
-	const char *tmp_dir;       /* folder on the host for the bundle */
-	const char *prefix;        /* unique to this session and purpose: "s12"; letters, digits, . _ -, at most 32 */
-	bool durable;              /* sync the sandbox's file system before the clone counts as there (a VM may be killed) */
-	const atomic_bool *cancel; /* or NULL */
+	const char *host_repo;	  /* top of the user's checkout */
+	const char *commit;	  /* what the clone starts from */
+	const char *branch;	  /* name it gets in the clone: the user's branch; NULL (detached HEAD): "work" */
+	const char *name, *email; /* of the user, or NULL */
+	const char *clone;	  /* absolute path in the sandbox */
+	const char *tmp_dir;	  /* folder on the host for the bundle */
+	const char *prefix;	  /* unique to this session and purpose: "s12"; letters, digits, . _ -, at most 32 */
+	bool durable; /* sync the sandbox's file system before the clone counts as there (a VM may be killed) */
+	const atomic_bool *cancel;			/* or NULL */
 	void (*progress)(void *arg, const char *words); /* or NULL */
 	void *arg;
 };
@@ -31,7 +31,7 @@ int clone_into(const struct clone_how *how, struct err *err);
 struct base_how {
 	struct env *env;
 	const char *host_repo;
-	const char *base;          /* commit in host_repo */
+	const char *base;		      /* commit in host_repo */
 	const char *clone, *tmp_dir, *prefix; /* as above; the prefix names one attempt */
 	const atomic_bool *cancel;
 };

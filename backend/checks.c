@@ -11,7 +11,7 @@
 #include "backend/base/utf8.h"
 #include "repo.h"
 
-#define POLL_MS  250 /* longest single wait: how quickly `stop` is seen */
+#define POLL_MS	 250 /* longest single wait: how quickly `stop` is seen */
 #define JOB_TEXT 65
 
 const char *const check_words[] = {[CHECK_PASS] = "pass", [CHECK_FAIL] = "fail", [CHECK_ERROR] = "error"};

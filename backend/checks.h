@@ -23,19 +23,19 @@ extern const char *const check_words[]; /* "pass", "fail", "error" */
 struct check_result {
 	char *name;
 	enum check_state state;
-	int64_t ms;        /* how long it took, as far as this process saw it */
+	int64_t ms;	   /* how long it took, as far as this process saw it */
 	struct buf output; /* valid UTF-8; empty for a pass. The last line says why if the command itself did not */
 };
 
 struct checks_how {
 	struct env *env;
-	const char *clone;           /* where they run: absolute path in the sandbox */
+	const char *clone; /* where they run: absolute path in the sandbox */
 	const struct project *project;
-	const char *prefix;          /* job ids are PREFIX-1, PREFIX-2...: "check-SESSION-ROUND", at most 56 characters. The same
-	                                prefix after a restart joins and collects, and runs nothing twice */
-	int timeout_ms;              /* for checks that name none */
-	const atomic_bool *cancel;   /* or NULL; true ends the call with -ECANCELED: the running check is killed... */
-	const atomic_bool *halt;     /* ...unless this is true too (or NULL): then it goes on */
+	const char *prefix; /* job ids are PREFIX-1, PREFIX-2...: "check-SESSION-ROUND", at most 56 characters. The same
+			       prefix after a restart joins and collects, and runs nothing twice */
+	int timeout_ms;	    /* for checks that name none */
+	const atomic_bool *cancel; /* or NULL; true ends the call with -ECANCELED: the running check is killed... */
+	const atomic_bool *halt;   /* ...unless this is true too (or NULL): then it goes on */
 	void (*progress)(void *arg, const struct project_check *check); /* before each one; or NULL */
 	void *arg;
 };

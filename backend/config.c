@@ -50,8 +50,8 @@ static const struct key *find(const char *name)
 
 static bool word_in(const char *words, const char *w)
 {
-	size_t n = strlen(w);
-	for (const char *p = words; n && (p = strstr(p, w)); p += n)
+	size_t n = strcspn(w, " ");
+	for (const char *p = words; n && !w[n] && (p = strstr(p, w)); p += n)
 		if ((p == words || p[-1] == ' ') && (!p[n] || p[n] == ' '))
 			return true;
 	return false;

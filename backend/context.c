@@ -69,6 +69,29 @@ static void add_result(struct context *c, const cJSON *o)
 	r->error = json_bool(o, "error", false);
 }
 
+/* Does a call stand behind the turn that made it, with an id that no other call of that turn has? */
+static bool call_fits(const struct context *c, const char *id)
+{
+	size_t i = c->n;
+	if (!id || !*id)
+		return false;
+	for (; i > 0 && c->items[i - 1].kind == ITEM_CALL; i--)
+		if (!strcmp(c->items[i - 1].id, id))
+			return false;
+	return i > 0 && c->items[i - 1].kind == ITEM_ASSISTANT;
+}
+
+static void add_call(struct context *c, const cJSON *o)
+{
+	const cJSON *input = json_get(o, "input");
+	if (!call_fits(c, json_str(o, "id")))
+		return;
+	struct item *i = insert(c, c->n, ITEM_CALL);
+	i->id = copy(o, "id");
+	i->name = copy(o, "name");
+	i->input = cJSON_IsObject(input) ? cJSON_PrintUnformatted(input) : xstrdup("{}");
+}
+
 static void add_entry(struct context *c, enum entry_kind kind, const cJSON *o)
 {
 	const char *text = json_str(o, "text");
@@ -88,14 +111,7 @@ static void add_entry(struct context *c, enum entry_kind kind, const cJSON *o)
 		i->model = copy(o, "model");
 		i->thinking = json_str(o, "thinking") ? copy(o, "thinking") : NULL;
 		return;
-	case ENTRY_TOOL_CALL:
-		i = insert(c, c->n, ITEM_CALL);
-		i->id = copy(o, "id");
-		i->name = copy(o, "name");
-		i->input = cJSON_PrintUnformatted(json_get(o, "input"));
-		if (!i->input)
-			i->input = xstrdup("{}");
-		return;
+	case ENTRY_TOOL_CALL: add_call(c, o); return;
 	case ENTRY_TOOL_RESULT: add_result(c, o); return;
 	case ENTRY_NOTICE:
 	case ENTRY_KINDS: return;

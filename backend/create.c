@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/base/mem.h"
+#include "killpoint.h"
 #include "message.h"
 #include "pool.h"
 #include "repo.h"
@@ -107,6 +108,8 @@ static void created(void *arg, int rc, const struct err *err)
 		new_session_free(n);
 		return;
 	}
+	if (!rc)
+		killpoint("message.commit"); /* the first message is committed with its session */
 	r->rc = rc;
 	r->err = *err;
 	r->session = rc ? 0 : n->id;

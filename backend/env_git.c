@@ -12,8 +12,13 @@
 #define OUTPUT_MAX (1 << 20)
 #define JOB_TEXT   65 /* a job id and its end */
 
-static const char *const quiet_env[] = {"LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_PAGER=cat",
-					"GIT_LFS_SKIP_SMUDGE=1", "GIT_EDITOR=true", NULL};
+static const char *const quiet_env[] = {"LC_ALL=C",
+					"GIT_TERMINAL_PROMPT=0",
+					"GIT_OPTIONAL_LOCKS=0",
+					"GIT_PAGER=cat",
+					"GIT_LFS_SKIP_SMUDGE=1",
+					"GIT_EDITOR=true",
+					NULL};
 
 static void job_name(const struct env_git *g, char out[JOB_TEXT])
 {

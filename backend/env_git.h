@@ -8,11 +8,11 @@
 
 struct env_git {
 	struct env *env;
-	const char *prefix;        /* of job ids and file names: 1-32 of letters, digits, . _ - */
-	const char *step;          /* short word, part of the job id */
-	bool join;                 /* the id is PREFIX-STEP, so that a repeat after a restart finds the same job; else unique */
-	const char *script;        /* for bash -c; its arguments are $1, $2... */
-	const char *const *args;   /* NULL-terminated, at most 70 */
+	const char *prefix; /* of job ids and file names: 1-32 of letters, digits, . _ - */
+	const char *step;   /* short word, part of the job id */
+	bool join; /* the id is PREFIX-STEP, so that a repeat after a restart finds the same job; else unique */
+	const char *script;	 /* for bash -c; its arguments are $1, $2... */
+	const char *const *args; /* NULL-terminated, at most 70 */
 	int timeout_ms;
 	const atomic_bool *cancel; /* or NULL */
 };

@@ -22,7 +22,8 @@ static int check_name(const struct project *p, size_t i, const char *name, struc
 	if (!name || utf8_blank(name, strlen(name)))
 		return err_set(err, EINVAL, "check %zu has no \"name\"", i + 1);
 	if (characters(name) > PROJECT_CHECK_NAME)
-		return err_set(err, EINVAL, "the name of check %zu is longer than %d characters", i + 1, PROJECT_CHECK_NAME);
+		return err_set(err, EINVAL, "the name of check %zu is longer than %d characters", i + 1,
+			       PROJECT_CHECK_NAME);
 	for (const char *s = name; *s; s++)
 		if ((unsigned char)*s < ' ' || *s == 0x7f)
 			return err_set(err, EINVAL, "the name of check %zu has a control character", i + 1);
@@ -39,7 +40,8 @@ static int parse_timeout(const cJSON *item, size_t i, int *ms, struct err *err)
 	if (!json_get(item, "timeout"))
 		return 0;
 	if (!json_int(item, "timeout", &seconds) || seconds < 1 || seconds > PROJECT_TIMEOUT_MAX)
-		return err_set(err, EINVAL, "the \"timeout\" of check %zu is not a whole number of seconds from 1 to %d", i + 1,
+		return err_set(err, EINVAL,
+			       "the \"timeout\" of check %zu is not a whole number of seconds from 1 to %d", i + 1,
 			       PROJECT_TIMEOUT_MAX);
 	*ms = (int)seconds * 1000;
 	return 0;
@@ -48,11 +50,13 @@ static int parse_timeout(const cJSON *item, size_t i, int *ms, struct err *err)
 static int parse_check(struct project *p, size_t i, const cJSON *item, struct err *err)
 {
 	if (!cJSON_IsObject(item))
-		return err_set(err, EINVAL, "check %zu is no object like {\"name\": \"test\", \"command\": \"make test\"}", i + 1);
+		return err_set(err, EINVAL,
+			       "check %zu is no object like {\"name\": \"test\", \"command\": \"make test\"}", i + 1);
 	for (const cJSON *key = item->child; key; key = key->next)
 		if (strcmp(key->string, "name") && strcmp(key->string, "command") && strcmp(key->string, "timeout"))
-			return err_set(err, EINVAL, "check %zu has the unknown key \"%.60s\"; known: name, command, timeout",
-				       i + 1, key->string);
+			return err_set(err, EINVAL,
+				       "check %zu has the unknown key \"%.60s\"; known: name, command, timeout", i + 1,
+				       key->string);
 	const char *name = json_str(item, "name"), *command = json_str(item, "command");
 	int timeout_ms, rc = check_name(p, i, name, err);
 	if (rc)
@@ -60,7 +64,8 @@ static int parse_check(struct project *p, size_t i, const cJSON *item, struct er
 	if (!command || utf8_blank(command, strlen(command)))
 		return err_set(err, EINVAL, "check %zu (%s) has no \"command\"", i + 1, name);
 	if (strlen(command) > PROJECT_COMMAND_MAX)
-		return err_set(err, EINVAL, "the command of check %zu (%s) is longer than %d bytes; put it into a script", i + 1,
+		return err_set(err, EINVAL,
+			       "the command of check %zu (%s) is longer than %d bytes; put it into a script", i + 1,
 			       name, PROJECT_COMMAND_MAX);
 	rc = parse_timeout(item, i, &timeout_ms, err);
 	if (!rc)

@@ -4,16 +4,16 @@
 
 #include "backend/base/err.h"
 
-#define PROJECT_FILE        ".agents/project.json"
+#define PROJECT_FILE	    ".agents/project.json"
 #define PROJECT_FILE_MAX    (256 << 10) /* bytes of it */
-#define PROJECT_CHECKS      64
-#define PROJECT_CHECK_NAME  64          /* characters */
-#define PROJECT_COMMAND_MAX (16 << 10)  /* bytes */
-#define PROJECT_TIMEOUT_MAX 86400       /* seconds: a day */
+#define PROJECT_CHECKS	    64
+#define PROJECT_CHECK_NAME  64	       /* characters */
+#define PROJECT_COMMAND_MAX (16 << 10) /* bytes */
+#define PROJECT_TIMEOUT_MAX 86400      /* seconds: a day */
 
 struct project_check {
-	char *name;     /* 1-64 printable characters, unique */
-	char *command;  /* for bash -c, in the clone's root */
+	char *name;	/* 1-64 printable characters, unique */
+	char *command;	/* for bash -c, in the clone's root */
 	int timeout_ms; /* 0: the configured default */
 };
 struct project {

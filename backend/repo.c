@@ -1,4 +1,5 @@
-/* What a checkout is and holds: discovery, HEAD, branches, ancestry, files. Reads only. Worker threads; keeps no state. */
+/* What a checkout is and holds: discovery, HEAD, branches, ancestry, files. Reads only. Worker threads; keeps no state.
+ */
 #include "repo.h"
 
 #include <errno.h>
@@ -101,11 +102,13 @@ static int no_checkout(const char *path, const struct buf *out, const struct buf
 			       "git config --global --add safe.directory %s",
 			       path, path);
 	if (!strncmp(buf_str(out), "true", 4))
-		return err_set(err, ENOENT, "%s is a bare repository; a session needs a checkout (git clone %s)", path, path);
+		return err_set(err, ENOENT, "%s is a bare repository; a session needs a checkout (git clone %s)", path,
+			       path);
 	if (strstr(words, "must be run in a work tree"))
 		return err_set(err, ENOENT, "%s lies in a git folder; name the checkout above it", path);
 	if (strstr(words, "not a git repository"))
-		return err_set(err, ENOENT, "%s is no git checkout; name one, or make it one with git init and a commit", path);
+		return err_set(err, ENOENT,
+			       "%s is no git checkout; name one, or make it one with git init and a commit", path);
 	if (strstr(words, "extension") || strstr(words, "version"))
 		return git_said(err, EOPNOTSUPP, said, "this repository has a format that is not supported");
 	return git_said(err, ENOENT, said, path);
@@ -187,8 +190,9 @@ static void identity(const char *path, struct repo_head *h)
 static int count_uncommitted(const char *path, size_t *n, struct err *err)
 {
 	CLEAN_BUF struct buf out = BUF_INIT;
-	const char *args[] = {"status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal",
-			      "--ignore-submodules=dirty", NULL};
+	const char *args[] = {
+		"status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=dirty",
+		NULL};
 	int rc = git_must(path, args, &out, "cannot tell what is uncommitted", err);
 	*n = 0;
 	for (size_t i = 0; i < out.n; i++)
@@ -206,7 +210,8 @@ int repo_head(const char *path, struct repo_head *out, struct err *err)
 		return rc;
 	rc = git_repository_head(&head, repo);
 	if (rc)
-		return rc == GIT_EUNBORNBRANCH ? err_set(err, ENOENT, "%s has no commit yet", path) : lg_err(err, rc, path);
+		return rc == GIT_EUNBORNBRANCH ? err_set(err, ENOENT, "%s has no commit yet", path)
+					       : lg_err(err, rc, path);
 	git_oid_tostr(out->commit, sizeof out->commit, git_reference_target(head));
 	if (git_reference_is_branch(head))
 		out->branch = xstrdup(git_reference_shorthand(head));
@@ -323,7 +328,8 @@ int repo_branch_exists(const char *path, const char *branch, struct err *err)
 		bool there = ref_there(repo, name);
 		if (there)
 			return err_set(err, EEXIST,
-				       "%s has a branch %s, so git cannot make %s; rename that branch (git branch -m %s OTHER)",
+				       "%s has a branch %s, so git cannot make %s; rename that branch (git branch -m "
+				       "%s OTHER)",
 				       path, name + strlen("refs/heads/"), branch, name + strlen("refs/heads/"));
 		*s = '/';
 	}

@@ -32,7 +32,7 @@ int repo_discover(const char *path, char **top, struct err *err);
 
 struct repo_head {
 	char commit[COMMIT_TEXT];
-	char *branch;       /* "main", or NULL: HEAD is detached */
+	char *branch;	    /* "main", or NULL: HEAD is detached */
 	char *name, *email; /* of the user as git would write them into a commit, or NULL */
 	size_t uncommitted; /* changed and untracked files (an untracked folder counts once) */
 };
@@ -59,7 +59,7 @@ int repo_file(const char *path, const char *commit, const char *file, size_t max
 
 #define REPO_TEXT_MAX (8 << 20)
 
-int repo_diff(const char *path, const char *base, const char *head, struct buf *out, struct err *err);    /* unified */
+int repo_diff(const char *path, const char *base, const char *head, struct buf *out, struct err *err);	  /* unified */
 int repo_changes(const char *path, const char *base, const char *head, struct buf *out, struct err *err); /* diffstat */
 /* Commits of head that base lacks, newest first: `SHORT  DATE  AUTHOR  SUBJECT`. */
 int repo_commits(const char *path, const char *base, const char *head, struct buf *out, struct err *err);
@@ -72,20 +72,20 @@ int repo_bundle_create(const char *path, const char *commit, const char *ref, co
 		       const atomic_bool *cancel, struct err *err);
 
 enum repo_fetch {
-	REPO_CREATED,        /* the branch is new */
-	REPO_FORWARDED,      /* it moved to a descendant */
-	REPO_REPLACED,       /* it moved elsewhere; the old head is in its reflog */
-	REPO_UNCHANGED,      /* it was there already */
+	REPO_CREATED,	     /* the branch is new */
+	REPO_FORWARDED,	     /* it moved to a descendant */
+	REPO_REPLACED,	     /* it moved elsewhere; the old head is in its reflog */
+	REPO_UNCHANGED,	     /* it was there already */
 	REPO_NOT_DESCENDANT, /* left alone: the new head does not descend from it */
-	REPO_MOVED,          /* left alone: somebody else moved it, so it may not be replaced */
+	REPO_MOVED,	     /* left alone: somebody else moved it, so it may not be replaced */
 	REPO_CHECKED_OUT,    /* left alone: it is checked out in a work tree */
 };
 struct repo_fetch_how {
-	const char *file;        /* the bundle; NULL: all objects are here already */
-	const char *head;        /* commit that the branch shall have; must come with the bundle or be here */
-	const char *branch;      /* short name */
-	const char *replace;     /* NULL: fast-forward only. Else the commit that it was given last ("": none): the branch
-	                            is replaced if it is still there, or if its reflog says that we put it where it is */
+	const char *file;    /* the bundle; NULL: all objects are here already */
+	const char *head;    /* commit that the branch shall have; must come with the bundle or be here */
+	const char *branch;  /* short name */
+	const char *replace; /* NULL: fast-forward only. Else the commit that it was given last ("": none): the branch
+				is replaced if it is still there, or if its reflog says that we put it where it is */
 	const atomic_bool *cancel;
 };
 /* Objects land first, checked by git's fsck, then the branch moves by compare-and-swap with a reflog entry. On the
@@ -108,14 +108,15 @@ int repo_merge_ff(const char *path, const char *branch, enum repo_merge *result,
 
 /* The remote to ship to: the upstream's of the checked-out branch, else `origin`, else the only one. -ENOENT. */
 int repo_default_remote(const char *path, char **remote, struct err *err);
-/* Its default branch, asked now. -ENOENT if it has none (an empty repository), -EHOSTUNREACH with the remote's words. */
+/* Its default branch, asked now. -ENOENT if it has none (an empty repository), -EHOSTUNREACH with the remote's words.
+ */
 int repo_remote_branch(const char *path, const char *remote, char **branch, const atomic_bool *cancel, struct err *err);
 /* Fetches a branch; nothing of the user's moves (refs/berthfs/fetch/... keeps the objects). -ENOENT, -EHOSTUNREACH. */
 int repo_fetch_base(const char *path, const char *remote, const char *branch, char commit[COMMIT_TEXT],
 		    const atomic_bool *cancel, struct err *err);
 
 enum repo_push {
-	REPO_PUSHED,           /* it is there, or was already */
+	REPO_PUSHED,	       /* it is there, or was already */
 	REPO_PUSH_MOVED,       /* the remote's branch has commits that ours lacks */
 	REPO_PUSH_REFUSED,     /* by a hook or rule; words hold what the remote (or a local pre-push hook) said */
 	REPO_PUSH_UNREACHABLE, /* no answer, no credentials...: words. It may have landed: ask repo_remote_has() */

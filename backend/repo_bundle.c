@@ -19,8 +19,8 @@
 #define LOCK_STALE_MS 10000
 #define LOCK_WAIT_MS  50
 #define MOVE_TRIES    50
-#define OURS          "berthfs: " /* how our reflog entries begin */
-#define HEAD_MAX      65536 /* of a bundle from a sandbox: a few dozen lines */
+#define OURS	      "berthfs: " /* how our reflog entries begin */
+#define HEAD_MAX      65536	  /* of a bundle from a sandbox: a few dozen lines */
 
 /* ---- out ---- */
 
@@ -60,8 +60,14 @@ int repo_bundle_create(const char *path, const char *commit, const char *ref, co
 		return err_sys(err, -rc, "cannot write %s", file);
 	}
 	const char *args[] = {"pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q", NULL};
-	struct git_call c = {.path = path, .args = args, .in = revs.p, .in_n = revs.n, .errout = &said, .out_fd = fd,
-			     .timeout_ms = GIT_NETWORK_MS, .cancel = cancel};
+	struct git_call c = {.path = path,
+			     .args = args,
+			     .in = revs.p,
+			     .in_n = revs.n,
+			     .errout = &said,
+			     .out_fd = fd,
+			     .timeout_ms = GIT_NETWORK_MS,
+			     .cancel = cancel};
 	rc = git_call(&c, err);
 	if (rc > 0)
 		rc = git_said(err, EIO, &said, "cannot pack the project's history");
@@ -94,7 +100,8 @@ static int read_head(git_repository *repo, int fd, struct err *err)
 		int rc = lg_commit(repo, hex, &c, NULL);
 		git_commit_free(c);
 		if (rc)
-			return err_set(err, EBADMSG, "the sandbox's commits build on %.40s, which this checkout lacks", hex);
+			return err_set(err, EBADMSG, "the sandbox's commits build on %.40s, which this checkout lacks",
+				       hex);
 	}
 	return lseek(fd, end + 2 - text, SEEK_SET) < 0 ? err_sys(err, errno, "cannot read a bundle") : 0;
 }
@@ -114,8 +121,13 @@ static int unpack(const char *path, const struct repo_fetch_how *how, struct err
 	if (rc)
 		return rc;
 	const char *args[] = {"index-pack", "--stdin", "--fix-thin", "--strict", NULL};
-	struct git_call c = {.path = path, .args = args, .in_fd = fd, .out = &out, .errout = &said,
-			     .timeout_ms = GIT_NETWORK_MS, .cancel = how->cancel};
+	struct git_call c = {.path = path,
+			     .args = args,
+			     .in_fd = fd,
+			     .out = &out,
+			     .errout = &said,
+			     .timeout_ms = GIT_NETWORK_MS,
+			     .cancel = how->cancel};
 	rc = git_call(&c, err);
 	return rc > 0 ? git_said(err, EBADMSG, &said, "git does not take what the sandbox sent") : rc;
 }
@@ -125,7 +137,8 @@ static int whole(const char *path, const struct repo_fetch_how *how, struct err 
 {
 	CLEAN_BUF struct buf said = BUF_INIT;
 	const char *args[] = {"rev-list", "--objects", "--quiet", how->head, "--not", "--all", NULL};
-	struct git_call c = {.path = path, .args = args, .errout = &said, .timeout_ms = GIT_NETWORK_MS, .cancel = how->cancel};
+	struct git_call c = {
+		.path = path, .args = args, .errout = &said, .timeout_ms = GIT_NETWORK_MS, .cancel = how->cancel};
 	int rc = git_call(&c, err);
 	return rc > 0 ? git_said(err, EBADMSG, &said, "the sandbox did not send all that its commits need") : rc;
 }
@@ -176,7 +189,8 @@ static bool put_by_us(struct move *m)
 		return false;
 	const git_reflog_entry *last = git_reflog_entry_byindex(log, 0);
 	const char *words = last ? git_reflog_entry_message(last) : NULL;
-	bool ours = words && !strncmp(words, OURS, strlen(OURS)) && git_oid_equal(git_reflog_entry_id_new(last), &m->now);
+	bool ours =
+		words && !strncmp(words, OURS, strlen(OURS)) && git_oid_equal(git_reflog_entry_id_new(last), &m->now);
 	git_reflog_free(log);
 	return ours;
 }
@@ -191,14 +205,18 @@ static int judge(struct move *m, enum repo_fetch *result, struct err *err)
 	}
 	CLEAN_GIT(git_reference) *ref = NULL;
 	if (m->there && !git_reference_lookup(&ref, m->repo, m->ref) && git_branch_is_checked_out(ref) == 1) {
-		err_set(err, EBUSY, "%s is checked out in %s, so it stays as it is; check out another branch there, "
-			"then write `sync` to ctl", m->branch, m->path);
+		err_set(err, EBUSY,
+			"%s is checked out in %s, so it stays as it is; check out another branch there, "
+			"then write `sync` to ctl",
+			m->branch, m->path);
 		leave(result, REPO_CHECKED_OUT, err);
 		return 1;
 	}
 	if (want && strcmp(m->there ? m->now_hex : "", want) && !(m->there && put_by_us(m))) {
-		err_set(err, EBUSY, "%s has been moved by someone else (it is at %.10s now) and stays as it is; "
-			"rename that branch, then write `sync` to ctl", m->branch, m->there ? m->now_hex : "none");
+		err_set(err, EBUSY,
+			"%s has been moved by someone else (it is at %.10s now) and stays as it is; "
+			"rename that branch, then write `sync` to ctl",
+			m->branch, m->there ? m->now_hex : "none");
 		leave(result, REPO_MOVED, err);
 		return 1;
 	}
@@ -209,8 +227,10 @@ static int judge(struct move *m, enum repo_fetch *result, struct err *err)
 		return 0;
 	if (rc < 0)
 		return rc;
-	err_set(err, EBUSY, "the sandbox's %.10s does not descend from %s (%.10s), which stays as it is; write `ship` to "
-		"replace it, or rename that branch and write `sync` to ctl", m->how->head, m->branch, m->now_hex);
+	err_set(err, EBUSY,
+		"the sandbox's %.10s does not descend from %s (%.10s), which stays as it is; write `ship` to "
+		"replace it, or rename that branch and write `sync` to ctl",
+		m->how->head, m->branch, m->now_hex);
 	leave(result, REPO_NOT_DESCENDANT, err);
 	return 1;
 }
@@ -252,7 +272,8 @@ static int try_move(struct move *m, enum repo_fetch *result, struct err *err)
 	const char *words = what == REPO_CREATED     ? OURS "created from the sandbox"
 			    : what == REPO_FORWARDED ? OURS "forwarded from the sandbox"
 						     : OURS "replaced from the sandbox by a ship";
-	rc = git_reference_create_matching(&made, m->repo, m->ref, &m->head, m->there, m->there ? &m->now : NULL, words);
+	rc = git_reference_create_matching(&made, m->repo, m->ref, &m->head, m->there, m->there ? &m->now : NULL,
+					   words);
 	if (rc == GIT_ELOCKED)
 		wait_for_lock(m->repo, m->ref);
 	if (rc == GIT_ELOCKED || rc == GIT_EMODIFIED || rc == GIT_EEXISTS)

@@ -12,22 +12,41 @@
 #include "backend/base/utf8.h"
 #include "repo_private.h"
 
-#define ARGS_MAX  64
-#define WORDS_MAX 400 /* of git's own, so that the words of ours around them fit into struct err */
+#define ARGS_MAX   64
+#define WORDS_MAX  400	      /* of git's own, so that the words of ours around them fit into struct err */
 #define OUTPUT_MAX (64 << 20) /* a status of half a million files */
 
 /* A daemon that was started from a git hook or alias would hand its repository on to every git below it. */
 static const char *const fixed_env[] = {
-	"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-	"GIT_COMMON_DIR", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_PREFIX", "GIT_NAMESPACE",
-	"GIT_GRAFT_FILE", "GIT_SHALLOW_FILE", "GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_IMPLICIT_WORK_TREE",
-	"GIT_QUARANTINE_PATH", "GIT_TRACE", "LANGUAGE", "LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0",
+	"GIT_DIR",
+	"GIT_WORK_TREE",
+	"GIT_INDEX_FILE",
+	"GIT_OBJECT_DIRECTORY",
+	"GIT_ALTERNATE_OBJECT_DIRECTORIES",
+	"GIT_COMMON_DIR",
+	"GIT_CONFIG",
+	"GIT_CONFIG_PARAMETERS",
+	"GIT_CONFIG_COUNT",
+	"GIT_PREFIX",
+	"GIT_NAMESPACE",
+	"GIT_GRAFT_FILE",
+	"GIT_SHALLOW_FILE",
+	"GIT_NO_REPLACE_OBJECTS",
+	"GIT_REPLACE_REF_BASE",
+	"GIT_IMPLICIT_WORK_TREE",
+	"GIT_QUARANTINE_PATH",
+	"GIT_TRACE",
+	"LANGUAGE",
+	"LC_ALL=C",
+	"GIT_TERMINAL_PROMPT=0",
+	"GIT_OPTIONAL_LOCKS=0",
 	"GIT_MERGE_AUTOEDIT=no",
 };
 
 /* fsmonitor may name a program, gc and maintenance would go on in the background after the call. */
 static const char *const fixed_options[] = {
-	"-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "submodule.recurse=false",
+	"-c", "core.fsmonitor=false",	"-c", "gc.auto=0",
+	"-c", "maintenance.auto=false", "-c", "submodule.recurse=false",
 };
 
 int git_call(const struct git_call *c, struct err *err)
@@ -52,8 +71,18 @@ int git_call(const struct git_call *c, struct err *err)
 	for (size_t i = 0; i < 3 && c->env && c->env[i]; i++)
 		env[m++] = c->env[i];
 	env[m] = NULL;
-	struct child child = {.argv = argv, .env = env, .cwd = c->path, .in = c->in, .in_n = c->in_n, .in_fd = c->in_fd, .out = c->out,
-			      .errout = c->errout, .out_fd = c->out_fd, .max = OUTPUT_MAX, .timeout_ms = c->timeout_ms, .cancel = c->cancel};
+	struct child child = {.argv = argv,
+			      .env = env,
+			      .cwd = c->path,
+			      .in = c->in,
+			      .in_n = c->in_n,
+			      .in_fd = c->in_fd,
+			      .out = c->out,
+			      .errout = c->errout,
+			      .out_fd = c->out_fd,
+			      .max = OUTPUT_MAX,
+			      .timeout_ms = c->timeout_ms,
+			      .cancel = c->cancel};
 	return child_run(&child, err);
 }
 
@@ -89,8 +118,14 @@ static void add_without_passwords(struct buf *out, const char *s)
 
 static bool worth_telling(const char *line)
 {
-	static const char *const dull[] = {"hint:", "To ", "From ", "remote: Resolving deltas", "remote: Counting objects",
-					   "remote: Compressing objects", "remote: Enumerating objects", "remote: Total "};
+	static const char *const dull[] = {"hint:",
+					   "To ",
+					   "From ",
+					   "remote: Resolving deltas",
+					   "remote: Counting objects",
+					   "remote: Compressing objects",
+					   "remote: Enumerating objects",
+					   "remote: Total "};
 	for (size_t i = 0; i < ARRAY_LEN(dull); i++)
 		if (!strncmp(line, dull[i], strlen(dull[i])))
 			return false;
@@ -157,7 +192,7 @@ static bool below(const char *path, const char *folder)
 }
 
 struct roots {
-	char *git[2];    /* real paths of the git folders: of this work tree, and the common one */
+	char *git[2];	 /* real paths of the git folders: of this work tree, and the common one */
 	struct buf list; /* real paths of all work trees, each with its NUL */
 };
 
@@ -244,14 +279,17 @@ static bool dangling(const char *git)
 
 bool git_hooks_inside(const char *path)
 {
-	static const char *const names[] = {"pre-push", "post-merge", "reference-transaction", "post-index-change",
-					    "post-checkout", "pre-merge-commit", "pre-auto-gc"};
+	static const char *const names[] = {"pre-push",		 "post-merge",	  "reference-transaction",
+					    "post-index-change", "post-checkout", "pre-merge-commit",
+					    "pre-auto-gc"};
 	CLEAN_BUF struct buf out = BUF_INIT;
 	struct roots r = {{NULL, NULL}, BUF_INIT};
 	/* --git-path would show the /dev/null that git_call() sets, hence the question for the configured value. */
 	CLEAN_FREE char *folder = NULL;
-	struct git_call c = {.path = path, .args = (const char *const[]){"config", "--path", "--get-all", "core.hooksPath", NULL},
-			     .out = &out, .timeout_ms = GIT_LOCAL_MS};
+	struct git_call c = {.path = path,
+			     .args = (const char *const[]){"config", "--path", "--get-all", "core.hooksPath", NULL},
+			     .out = &out,
+			     .timeout_ms = GIT_LOCAL_MS};
 	bool bad = git_call(&c, NULL) != 0 || find_roots(path, &r) != 0;
 	if (!bad) {
 		/* the last value is our own /dev/null, the one before it the user's */

@@ -12,7 +12,7 @@ struct merge {
 	const char *path, *branch;
 	git_repository *repo;
 	char head[COMMIT_TEXT], tip[COMMIT_TEXT];
-	char *current;      /* checked-out branch */
+	char *current;	    /* checked-out branch */
 	struct map changed; /* path -> "": what the new commits change */
 };
 
@@ -32,15 +32,19 @@ static int look_at_head(struct merge *m, enum repo_merge *result, struct err *er
 	if (rc)
 		return lg_err(err, rc, m->path);
 	if (!git_reference_is_branch(head)) {
-		err_set(err, EBUSY, "%s has no branch checked out (detached HEAD); check one out, then write "
-			"`merge` to ctl", m->path);
+		err_set(err, EBUSY,
+			"%s has no branch checked out (detached HEAD); check one out, then write "
+			"`merge` to ctl",
+			m->path);
 		return refuse(result, err);
 	}
 	m->current = xstrdup(git_reference_shorthand(head));
 	git_oid_tostr(m->head, sizeof m->head, git_reference_target(head));
 	if (git_repository_state(m->repo) != GIT_REPOSITORY_STATE_NONE) {
-		err_set(err, EBUSY, "a merge, rebase or the like is under way in %s; finish it, then write "
-			"`merge` to ctl", m->path);
+		err_set(err, EBUSY,
+			"a merge, rebase or the like is under way in %s; finish it, then write "
+			"`merge` to ctl",
+			m->path);
 		return refuse(result, err);
 	}
 	return 0;
@@ -70,8 +74,8 @@ static int look_at_history(struct merge *m, enum repo_merge *result, struct err 
 static int list_changed(struct merge *m, char **in_way, struct err *err)
 {
 	CLEAN_BUF struct buf out = BUF_INIT;
-	const char *args[] = {"diff-tree", "-r", "-z", "--no-renames", "--name-status", "--ignore-submodules=none", m->head,
-			      m->tip, NULL};
+	const char *args[] = {"diff-tree", "-r",   "-z", "--no-renames", "--name-status", "--ignore-submodules=none",
+			      m->head,	   m->tip, NULL};
 	int rc = git_must(m->path, args, &out, "cannot list what would change", err);
 	for (size_t i = 0; !rc && i < out.n;) {
 		const char *kind = out.p + i, *name = kind + strlen(kind) + 1;
@@ -91,8 +95,9 @@ static int list_changed(struct merge *m, char **in_way, struct err *err)
 static int list_uncommitted(struct merge *m, char **in_way, struct err *err)
 {
 	CLEAN_BUF struct buf out = BUF_INIT;
-	const char *args[] = {"status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
-			      "--ignore-submodules=dirty", NULL};
+	const char *args[] = {
+		"status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty",
+		NULL};
 	int rc = git_must(m->path, args, &out, "cannot tell what is uncommitted", err);
 	for (size_t i = 0; !rc && i + 3 < out.n; i += strlen(out.p + i) + 1)
 		if (map_get(&m->changed, out.p + i + 3)) {
@@ -108,10 +113,15 @@ static int forward(struct merge *m, enum repo_merge *result, struct err *err)
 	CLEAN_BUF struct buf said = BUF_INIT;
 	CLEAN_FREE char *action = xasprintf("GIT_REFLOG_ACTION=berthfs: merge %s", m->branch);
 	/* a commit name and no branch name: what was looked at is what is merged. git looks once more at every file. */
-	const char *args[] = {"merge", "--ff-only", "--no-overwrite-ignore", "--no-squash", "--no-autostash", "--no-stat",
-			      "--quiet", m->tip, NULL};
-	struct git_call c = {.path = m->path, .args = args, .env = (const char *const[]){action, NULL}, .errout = &said,
-			     .timeout_ms = GIT_NETWORK_MS, .hooks = true};
+	const char *args[] = {"merge",	     "--ff-only",      "--no-overwrite-ignore",
+			      "--no-squash", "--no-autostash", "--no-stat",
+			      "--quiet",     m->tip,	       NULL};
+	struct git_call c = {.path = m->path,
+			     .args = args,
+			     .env = (const char *const[]){action, NULL},
+			     .errout = &said,
+			     .timeout_ms = GIT_NETWORK_MS,
+			     .hooks = true};
 	int rc = git_call(&c, err);
 	if (rc < 0)
 		return rc;
@@ -136,8 +146,10 @@ int repo_merge_ff(const char *path, const char *branch, enum repo_merge *result,
 	rc = rc ? rc : list_changed(&m, &in_way, err);
 	rc = rc ? rc : list_uncommitted(&m, &in_way, err);
 	if (!rc && in_way) {
-		err_set(err, EBUSY, "your uncommitted %s is in the way; commit or move it, then write `merge` to "
-			"ctl", in_way);
+		err_set(err, EBUSY,
+			"your uncommitted %s is in the way; commit or move it, then write `merge` to "
+			"ctl",
+			in_way);
 		rc = refuse(result, err);
 	}
 	rc = rc ? rc : forward(&m, result, err);

@@ -8,22 +8,22 @@
 #include "backend/base/err.h"
 #include "repo.h"
 
-#define GIT_LOCAL_MS   (60 * 1000)      /* commands that look at a work tree; large ones take seconds */
+#define GIT_LOCAL_MS   (60 * 1000)	/* commands that look at a work tree; large ones take seconds */
 #define GIT_NETWORK_MS (20 * 60 * 1000) /* fetch and push: as long as a slow line may need */
-#define GIT_ASK_MS     (60 * 1000)      /* ls-remote */
+#define GIT_ASK_MS     (60 * 1000)	/* ls-remote */
 
 /* ---- git as a child ---- */
 
 struct git_call {
-	const char *path;         /* work tree: the folder it runs in */
-	const char *const *args;  /* NULL-terminated, without "git" */
-	const char *const *env;   /* NULL-terminated "KEY=value" beside the fixed ones, at most 3; or NULL */
-	const void *in;           /* standard input, or NULL */
+	const char *path;	 /* work tree: the folder it runs in */
+	const char *const *args; /* NULL-terminated, without "git" */
+	const char *const *env;	 /* NULL-terminated "KEY=value" beside the fixed ones, at most 3; or NULL */
+	const void *in;		 /* standard input, or NULL */
 	size_t in_n;
 	struct buf *out, *errout; /* appended to; errout NULL: dropped */
-	int in_fd, out_fd;        /* > 0: standard input is this, standard output goes there */
+	int in_fd, out_fd;	  /* > 0: standard input is this, standard output goes there */
 	int timeout_ms;
-	bool hooks;               /* the user's hooks run, unless one of them lies inside a work tree */
+	bool hooks; /* the user's hooks run, unless one of them lies inside a work tree */
 	const atomic_bool *cancel;
 };
 
@@ -50,10 +50,10 @@ int lg_oid(const char *hex, git_oid *out, struct err *err);
 /* 1 if newer is older or descends from it, else 0. */
 int lg_descends(git_repository *repo, const char *path, const char *older, const char *newer, struct err *err);
 
-#define LG_CLEANER(type, fn)                      \
-	static inline void fn##_clean(type **p)   \
-	{                                         \
-		fn(*p);                           \
+#define LG_CLEANER(type, fn)                                                                                           \
+	static inline void fn##_clean(type **p)                                                                        \
+	{                                                                                                              \
+		fn(*p);                                                                                                \
 	}
 LG_CLEANER(git_repository, git_repository_free)
 LG_CLEANER(git_reference, git_reference_free)

@@ -8,14 +8,14 @@
 #include "backend/base/mem.h"
 #include "repo_private.h"
 
-#define FETCH_TRIES 4 /* two fetches of one branch at once: one waits for the other's lock on our ref */
+#define FETCH_TRIES   4 /* two fetches of one branch at once: one waits for the other's lock on our ref */
 #define FETCH_WAIT_MS 150
 
-static int network(const char *path, const char *const *args, int timeout_ms, const atomic_bool *cancel, struct buf *out,
-		   struct buf *said, struct err *err)
+static int network(const char *path, const char *const *args, int timeout_ms, const atomic_bool *cancel,
+		   struct buf *out, struct buf *said, struct err *err)
 {
-	struct git_call c = {.path = path, .args = args, .out = out, .errout = said, .timeout_ms = timeout_ms,
-			     .cancel = cancel};
+	struct git_call c = {
+		.path = path, .args = args, .out = out, .errout = said, .timeout_ms = timeout_ms, .cancel = cancel};
 	return git_call(&c, err);
 }
 
@@ -68,8 +68,10 @@ int repo_default_remote(const char *path, char **remote, struct err *err)
 		return 0;
 	}
 	if (n)
-		return err_set(err, ENOENT, "%s has %zu remotes and none is called origin; set the branch's upstream "
-			       "(git branch -u REMOTE/BRANCH)", path, n);
+		return err_set(err, ENOENT,
+			       "%s has %zu remotes and none is called origin; set the branch's upstream "
+			       "(git branch -u REMOTE/BRANCH)",
+			       path, n);
 	return err_set(err, ENOENT, "%s has no remote to ship to; add one (git remote add origin URL)", path);
 }
 
@@ -80,7 +82,8 @@ static char *recorded_head(const char *path, const char *remote)
 	CLEAN_GIT(git_reference) *ref = NULL;
 	if (lg_open(path, &repo, NULL))
 		return NULL;
-	CLEAN_FREE char *name = xasprintf("refs/remotes/%s/HEAD", remote), *want = xasprintf("refs/remotes/%s/", remote);
+	CLEAN_FREE char *name = xasprintf("refs/remotes/%s/HEAD", remote),
+			*want = xasprintf("refs/remotes/%s/", remote);
 	if (git_reference_lookup(&ref, repo, name))
 		return NULL;
 	const char *target = git_reference_symbolic_target(ref);
@@ -103,7 +106,8 @@ int repo_remote_branch(const char *path, const char *remote, char **branch, cons
 	}
 	*branch = recorded_head(path, remote);
 	return *branch ? 0
-		       : err_set(err, ENOENT, "remote %s has no default branch (it may be empty); push the first commit by hand",
+		       : err_set(err, ENOENT,
+				 "remote %s has no default branch (it may be empty); push the first commit by hand",
 				 remote);
 }
 
@@ -145,8 +149,19 @@ static int fetch_branch(const char *path, const char *from, const char *remote, 
 	CLEAN_BUF struct buf said = BUF_INIT;
 	CLEAN_FREE char *ref = keep_ref(strcmp(from, remote) ? "push" : "fetch", remote, branch);
 	CLEAN_FREE char *spec = xasprintf("+refs/heads/%s:%s", branch, ref);
-	const char *args[] = {"-c", "fetch.writeCommitGraph=false", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
-			      "--no-recurse-submodules", "--no-auto-maintenance", "--no-prune", "--refmap=", "--", from, spec,
+	const char *args[] = {"-c",
+			      "fetch.writeCommitGraph=false",
+			      "fetch",
+			      "--quiet",
+			      "--no-tags",
+			      "--no-write-fetch-head",
+			      "--no-recurse-submodules",
+			      "--no-auto-maintenance",
+			      "--no-prune",
+			      "--refmap=",
+			      "--",
+			      from,
+			      spec,
 			      NULL};
 	int rc = 0;
 	for (int i = 0; i < FETCH_TRIES; i++) {
@@ -174,8 +189,9 @@ int repo_fetch_base(const char *path, const char *remote, const char *branch, ch
 /* ---- push ---- */
 
 /* Reasons that mean: someone else was quicker. The last two are those of a remote that found out while writing. */
-static const char *const moved_reasons[] = {"non-fast-forward", "fetch first", "needs force", "stale info", "but expected",
-					    "incorrect old value", "reference already exists"};
+static const char *const moved_reasons[] = {
+	"non-fast-forward",	   "fetch first", "needs force", "stale info", "but expected", "incorrect old value",
+	"reference already exists"};
 
 static bool has_moved(const char *what, const struct buf *said)
 {
@@ -246,10 +262,16 @@ int repo_push(const char *path, const char *remote, const char *commit, const ch
 	CLEAN_BUF struct buf out = BUF_INIT, said = BUF_INIT;
 	CLEAN_FREE char *spec = xasprintf("%s:refs/heads/%s", commit, branch);
 	CLEAN_FREE char *mirror = xasprintf("remote.%s.mirror=false", remote);
-	const char *args[] = {"-c", mirror, "push", "--porcelain", "--no-force", "--no-follow-tags",
-			      "--recurse-submodules=no", "--", remote, spec, NULL};
-	struct git_call c = {.path = path, .args = args, .out = &out, .errout = &said, .timeout_ms = GIT_NETWORK_MS,
-			     .hooks = true, .cancel = cancel};
+	const char *args[] = {
+		"-c", mirror, "push", "--porcelain", "--no-force", "--no-follow-tags", "--recurse-submodules=no",
+		"--", remote, spec,   NULL};
+	struct git_call c = {.path = path,
+			     .args = args,
+			     .out = &out,
+			     .errout = &said,
+			     .timeout_ms = GIT_NETWORK_MS,
+			     .hooks = true,
+			     .cancel = cancel};
 	rc = git_call(&c, err);
 	if (rc == -ETIMEDOUT) {
 		*result = REPO_PUSH_UNREACHABLE;
@@ -283,8 +305,8 @@ static int push_url(const char *path, const char *remote, struct buf *out, struc
 	return rc;
 }
 
-int repo_remote_has(const char *path, const char *remote, const char *branch, const char *commit, const atomic_bool *cancel,
-		    struct err *err)
+int repo_remote_has(const char *path, const char *remote, const char *branch, const char *commit,
+		    const atomic_bool *cancel, struct err *err)
 {
 	CLEAN_BUF struct buf url = BUF_INIT, out = BUF_INIT, said = BUF_INIT;
 	CLEAN_FREE char *full = xasprintf("refs/heads/%s", branch);
@@ -292,7 +314,8 @@ int repo_remote_has(const char *path, const char *remote, const char *branch, co
 	int rc = push_url(path, remote, &url, err);
 	if (rc)
 		return rc;
-	rc = network(path, (const char *const[]){"ls-remote", "--", url.p, full, NULL}, GIT_ASK_MS, cancel, &out, &said, err);
+	rc = network(path, (const char *const[]){"ls-remote", "--", url.p, full, NULL}, GIT_ASK_MS, cancel, &out, &said,
+		     err);
 	if (rc)
 		return rc < 0 ? rc : unreachable(remote, &said, err);
 	if (out.n < COMMIT_TEXT)

@@ -9,8 +9,8 @@
 #include "repo_private.h"
 
 #define BINARY_OVER  (64 << 20) /* files over this are shown as binary: their diff is of no use to a person */
-#define RENAME_LIMIT 1000       /* similarity is looked for among so many files; git's own default */
-#define BAR_MAX      40         /* width of the +++--- in the diffstat */
+#define RENAME_LIMIT 1000	/* similarity is looked for among so many files; git's own default */
+#define BAR_MAX	     40		/* width of the +++--- in the diffstat */
 
 static int make_diff(git_repository *repo, const char *base, const char *head, git_diff **out, struct err *err)
 {
@@ -228,11 +228,18 @@ static int shallow_commits(const char *path, const char *base, const char *head,
 {
 	CLEAN_BUF struct buf said = BUF_INIT, text = BUF_INIT;
 	CLEAN_FREE char *not_base = xasprintf("^%s", base);
-	const char *args[] = {"log", "--topo-order", "--no-show-signature", "--date=format-local:%Y-%m-%dT%H:%M:%SZ",
-			      "--format=%h  %cd  %aN  %s", head, not_base, "--", NULL};
+	const char *args[] = {"log",
+			      "--topo-order",
+			      "--no-show-signature",
+			      "--date=format-local:%Y-%m-%dT%H:%M:%SZ",
+			      "--format=%h  %cd  %aN  %s",
+			      head,
+			      not_base,
+			      "--",
+			      NULL};
 	const char *env[] = {"TZ=UTC", NULL};
-	struct git_call c = {.path = path, .args = args, .env = env, .out = &text, .errout = &said,
-			     .timeout_ms = GIT_LOCAL_MS};
+	struct git_call c = {
+		.path = path, .args = args, .env = env, .out = &text, .errout = &said, .timeout_ms = GIT_LOCAL_MS};
 	int rc = git_call(&c, err);
 	if (rc)
 		return rc < 0 ? rc : git_said(err, EIO, &said, "cannot list the commits");
@@ -260,7 +267,8 @@ int repo_commits(const char *path, const char *base, const char *head, struct bu
 		return rc;
 	if (git_repository_is_shallow(repo))
 		return shallow_commits(path, base, head, out, err);
-	if ((rc = git_revwalk_new(&walk, repo)) || (rc = git_revwalk_sorting(walk, GIT_SORT_TOPOLOGICAL | GIT_SORT_TIME)) ||
+	if ((rc = git_revwalk_new(&walk, repo)) ||
+	    (rc = git_revwalk_sorting(walk, GIT_SORT_TOPOLOGICAL | GIT_SORT_TIME)) ||
 	    (rc = git_revwalk_push(walk, git_commit_id(b))) || (rc = git_revwalk_hide(walk, git_commit_id(a))))
 		return lg_err(err, rc, "cannot list the commits");
 	size_t end = out->n + REPO_TEXT_MAX, more = 0;

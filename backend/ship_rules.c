@@ -29,7 +29,8 @@ int ship_parse(const char *line, enum ship_target *target, char **branch, struct
 	}
 	size_t verb = strcspn(word, " \t");
 	if (verb != strlen("branch") || strncmp(word, "branch", verb))
-		return err_set(err, EINVAL, "ship does not know \"%.60s\"; known: an empty line or main, branch NAME, pr", word);
+		return err_set(err, EINVAL,
+			       "ship does not know \"%.60s\"; known: an empty line or main, branch NAME, pr", word);
 	const char *name = word + verb + strspn(word + verb, " \t");
 	int valid = 0;
 	CLEAN_FREE char *ref = xasprintf("refs/heads/%s", name);
@@ -43,14 +44,18 @@ int ship_parse(const char *line, enum ship_target *target, char **branch, struct
 void ship_prompt(struct buf *out, const char *remote, const char *branch, const char *base)
 {
 	buf_addf(out,
-		 "Your work is about to be pushed to branch %s of %s. The push is made outside of this sandbox, after your "
+		 "Your work is about to be pushed to branch %s of %s. The push is made outside of this sandbox, after "
+		 "your "
 		 "answer; make the work ready for it:\n\n"
-		 "1. Commit everything that belongs to the work, and leave nothing uncommitted behind: `git status` must be "
+		 "1. Commit everything that belongs to the work, and leave nothing uncommitted behind: `git status` "
+		 "must be "
 		 "clean, untracked files included.\n"
-		 "2. Rebase onto refs/berthfs/base (`git rebase refs/berthfs/base`). That is %s as it is now, commit %.12s.\n"
+		 "2. Rebase onto refs/berthfs/base (`git rebase refs/berthfs/base`). That is %s as it is now, commit "
+		 "%.12s.\n"
 		 "3. Resolve conflicts so that both sides keep their meaning.\n"
 		 "4. Run the project's tests and checks, and mend what the rebase broke. Commit that too.\n\n"
-		 "Do not push, and do not add or change remotes. A command that takes longer than five minutes is stopped.\n\n"
+		 "Do not push, and do not add or change remotes. A command that takes longer than five minutes is "
+		 "stopped.\n\n"
 		 "The very last line of your answer, after the plan block, must be exactly\n\n"
 		 "SHIP-READY\n\n"
 		 "if all of this is done, or else\n\n"
@@ -66,13 +71,14 @@ bool ship_allowed(const struct ship_facts *f, struct buf *outcome, struct buf *w
 	if (*f->busy) {
 		buf_adds(outcome, "check failed: unfinished ");
 		buf_adds(outcome, f->busy);
-		buf_addf(words, "a %s is still under way in the sandbox; ask for it to be finished, then ship again", f->busy);
+		buf_addf(words, "a %s is still under way in the sandbox; ask for it to be finished, then ship again",
+			 f->busy);
 		return false;
 	}
 	if (f->uncommitted) {
 		buf_adds(outcome, "check failed: uncommitted changes");
-		buf_addf(words, "%zu file%s in the sandbox not committed; ask for a commit, then ship again", f->uncommitted,
-			 f->uncommitted == 1 ? " is" : "s are");
+		buf_addf(words, "%zu file%s in the sandbox not committed; ask for a commit, then ship again",
+			 f->uncommitted, f->uncommitted == 1 ? " is" : "s are");
 		return false;
 	}
 	if (f->landed) {

@@ -12,8 +12,8 @@
 
 enum ship_target {
 	SHIP_TO_DEFAULT, /* the remote's default branch */
-	SHIP_TO_BRANCH,  /* a named branch */
-	SHIP_TO_PR,      /* a branch of its own and a pull request */
+	SHIP_TO_BRANCH,	 /* a named branch */
+	SHIP_TO_PR,	 /* a branch of its own and a pull request */
 };
 /* One line written to `ship`: empty or `main`, `branch NAME`, `pr`. branch: malloc'd for SHIP_TO_BRANCH, else NULL.
  * -EINVAL in words. */
@@ -24,11 +24,11 @@ int ship_parse(const char *line, enum ship_target *target, char **branch, struct
 void ship_prompt(struct buf *out, const char *remote, const char *branch, const char *base);
 
 struct ship_facts {
-	const char *branch;     /* target */
-	size_t uncommitted;     /* from the forced sync */
-	const char *busy;       /* rebase or the like under way in the clone, or "" */
-	bool on_base;           /* the base is an ancestor of the head */
-	bool landed;            /* the head is the base or an ancestor of it: nothing to push */
+	const char *branch; /* target */
+	size_t uncommitted; /* from the forced sync */
+	const char *busy;   /* rebase or the like under way in the clone, or "" */
+	bool on_base;	    /* the base is an ancestor of the head */
+	bool landed;	    /* the head is the base or an ancestor of it: nothing to push */
 	const struct check_result *checks;
 	size_t n_checks;
 };

@@ -12,6 +12,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "killpoint.h"
 #include "session.h"
 #include "view.h"
 
@@ -270,6 +271,8 @@ static void publish_root(struct store *st)
 
 static void answer(struct store *st, struct job *j)
 {
+	if (j->request && j->request->kind == REQ_MESSAGE && !j->rc)
+		killpoint("message.commit"); /* committed, and its writer does not know it yet */
 	if (j->waiter) {
 		struct waiter *w = j->waiter;
 		pthread_mutex_lock(&w->lock);

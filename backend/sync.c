@@ -15,8 +15,8 @@
 #include "backend/base/utf8.h"
 #include "env_git.h"
 
-#define ASK_MS     (5 * 60 * 1000)
-#define PACK_MS    (30 * 60 * 1000)
+#define ASK_MS	   (5 * 60 * 1000)
+#define PACK_MS	   (30 * 60 * 1000)
 #define BUNDLE_MAX ((uint64_t)8 << 30) /* bytes taken from a sandbox at once */
 #define KNOWN_MAX  16
 
@@ -38,7 +38,8 @@ static const char look_script[] =
 	"for c; do git cat-file -e \"$c^{commit}\" 2>/dev/null && echo \"has $c\"; done\n"
 	"exit 0\n";
 
-/* $1 clone, $2 bundle, $3 how files of earlier attempts begin (a killed git leaves FILE.lock), then commits to leave out */
+/* $1 clone, $2 bundle, $3 how files of earlier attempts begin (a killed git leaves FILE.lock), then commits to leave
+ * out */
 static const char pack_script[] = "cd -- \"$1\" || exit 3\n"
 				  "file=$2\n"
 				  "rm -f -- \"$3\"*\n"
@@ -50,14 +51,19 @@ static const char drop_script[] = "rm -f -- \"$1\"*";
 struct look {
 	const char *both[KNOWN_MAX + 1]; /* of the candidates, those that the sandbox has too */
 	size_t n;
-	char base[COMMIT_TEXT];          /* its refs/berthfs/base, or "" */
+	char base[COMMIT_TEXT]; /* its refs/berthfs/base, or "" */
 };
 
-static int script(const struct sync_how *how, const char *step, const char *text, const char *const *args, int timeout_ms,
-		  struct buf *out, struct err *err)
+static int script(const struct sync_how *how, const char *step, const char *text, const char *const *args,
+		  int timeout_ms, struct buf *out, struct err *err)
 {
-	struct env_git g = {.env = how->env, .prefix = how->prefix, .step = step, .script = text, .args = args,
-			    .timeout_ms = timeout_ms, .cancel = how->cancel};
+	struct env_git g = {.env = how->env,
+			    .prefix = how->prefix,
+			    .step = step,
+			    .script = text,
+			    .args = args,
+			    .timeout_ms = timeout_ms,
+			    .cancel = how->cancel};
 	return env_git(&g, out, err);
 }
 
@@ -113,7 +119,8 @@ static int look_at_clone(const struct sync_how *how, struct look *look, struct s
 	for (char *line = text.n ? strtok_r(text.p, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
 		read_line(line, args + 1, look, out);
 	if (rc || !*out->head)
-		return err_set(err, EIO, "git cannot read the clone in the sandbox (exit code %d); see `git status` there", rc);
+		return err_set(err, EIO,
+			       "git cannot read the clone in the sandbox (exit code %d); see `git status` there", rc);
 	if (*look->base && repo_has(how->host_repo, look->base, NULL) == 1)
 		look->both[look->n++] = look->base;
 	return 0;
@@ -149,7 +156,9 @@ static int transfer(const struct sync_how *how, const struct look *look, struct 
 {
 	struct env_git name = {.env = how->env, .prefix = how->prefix, .step = "sync"};
 	CLEAN_FREE char *stem = env_git_file(&name), *file = xasprintf("%s/%s-sync.bundle", how->tmp_dir, how->prefix);
-	struct repo_fetch_how fetch = {.head = out->head, .branch = how->branch, .replace = how->replace ? how->old_head : NULL,
+	struct repo_fetch_how fetch = {.head = out->head,
+				       .branch = how->branch,
+				       .replace = how->replace ? how->old_head : NULL,
 				       .cancel = how->cancel};
 	int rc = repo_has(how->host_repo, out->head, err);
 	if (rc < 0)

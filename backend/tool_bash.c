@@ -10,6 +10,7 @@
 #include "backend/base/utf8.h"
 #include "tool.h"
 
+#define ARG_MAX_BYTES (100 << 10) /* a longer script goes through a file: Linux takes 128 KiB in one argument */
 #define POLL_MS  500        /* longest single wait: how quickly `stop` is seen */
 #define TAIL_MAX (64 << 10) /* output read for a result; more than TOOL_BYTES, to find a line's begin */
 
@@ -106,7 +107,15 @@ int tool_bash(const struct tool_run *t, struct tool_result *out, struct err *err
 		return tool_fail(out, "bash needs a command");
 	if (time_limit(t, &timeout_ms))
 		return tool_fail(out, "timeout must be a number of seconds above 0");
+	CLEAN_FREE char *script = xasprintf("%s/.cache/berthfs/%s.sh", env_home(t->env), t->job);
 	const char *argv[] = {"/bin/bash", "-c", command, NULL};
+	if (strlen(command) > ARG_MAX_BYTES) {
+		int wrote = env_write(t->env, script, command, strlen(command), ENV_WRITE_PARENTS, &why);
+		if (wrote)
+			return tool_env_lost(wrote) ? err_set(err, -wrote, "%s", why.text) : tool_fail(out, "%s", why.text);
+		argv[1] = script;
+		argv[2] = NULL;
+	}
 	struct env_exec exec = {.job = t->job, .argv = argv, .cwd = t->clone, .timeout_ms = timeout_ms};
 	/* A known id is not started again, and the record of a job is on the sandbox's disk before its process exists: so
 	 * this is right for a first try and after a restart alike. */

@@ -26,6 +26,7 @@
 #include "qemu.h"
 
 #define CANCEL_MS  50
+#define REACH_MS   1000
 #define STATUS_MS  5000	 /* the keeper answers at once, even while its VM is stuck */
 #define START_MS   10000 /* from starting a keeper to its QEMU: 5 s of them may be the wait for an old QEMU's lock */
 #define STOP_MS	   (KEEPER_POWEROFF_MS + 5000)
@@ -77,14 +78,36 @@ static int receive(int fd, bool to_end, int64_t deadline, const struct sandbox_s
 	}
 }
 
+static int note_socket(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_FREE char *socket = sandbox_socket(paths, id);
+	CLEAN_FREE char *note = in_folder(paths, id, "socket");
+	CLEAN_FREE char *line = xasprintf("%s\n", socket);
+	return file_write(note, line, strlen(line), 0600, err);
+}
+
+/* Connects to the keeper; a live one whose socket is gone or elsewhere is told to listen where we look. */
+static int reach(const struct paths *paths, int64_t id)
+{
+	CLEAN_FREE char *socket = sandbox_socket(paths, id);
+	CLEAN_FREE char *pid_file = in_folder(paths, id, "keeper.pid");
+	int fd = unix_connect(socket, NULL);
+	pid_t pid = fd < 0 ? process_alive(pid_file) : 0;
+	if (!pid || note_socket(paths, id, NULL) || kill(pid, SIGHUP))
+		return fd;
+	int64_t end = clock_mono_ms() + REACH_MS;
+	for (; fd < 0 && process_alive(pid_file) && clock_mono_ms() < end; clock_sleep_ms(10))
+		fd = unix_connect(socket, NULL);
+	return fd;
+}
+
 /* Sends a request and reads the answer's first line. The connection, or -errno: -ENOTCONN if there is no keeper, -EIO
  * with the keeper's words if it refused. */
 static int request(const struct paths *paths, int64_t id, const char *line, int64_t deadline,
 		   const struct sandbox_spec *spec, struct err *err)
 {
-	CLEAN_FREE char *path = sandbox_socket(paths, id);
 	CLEAN_BUF struct buf answer = BUF_INIT;
-	CLEAN_FD int fd = unix_connect(path, NULL);
+	CLEAN_FD int fd = reach(paths, id);
 	if (fd < 0)
 		return err_set(err, ENOTCONN, "the VM is not running");
 	int rc = fd_write_full(fd, line, strlen(line));
@@ -234,21 +257,22 @@ static int start(const struct sandbox_spec *spec, struct err *err)
 	int rc = sandbox_size(spec->size, &size);
 	if (rc)
 		return err_set(err, -rc, "there is no size %s: mini, small or large", spec->size);
-	rc = image_of(spec, &image, err);
+	rc = note_socket(spec->paths, spec->id, err);
+	if (!rc)
+		rc = image_of(spec, &image, err);
 	if (!rc)
 		rc = image_initrd(image, &initrd, err);
 	if (rc)
 		return rc;
 	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
-	CLEAN_FREE char *socket = sandbox_socket(spec->paths, spec->id);
 	CLEAN_FREE char *vmlinux = xasprintf("%s/vmlinux", image);
 	CLEAN_FREE char *log = xasprintf("%s/keeper.log", folder);
 	CLEAN_FREE char *host = host_name(spec->name);
 	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus);
 	CLEAN_FREE char *memory = xasprintf("%d", size.memory_mib);
-	const char *argv[] = {spec->paths->self, KEEPER_VERB, "--folder", folder, "--socket", socket,
-			      "--vmlinux",	 vmlinux,     "--initrd", initrd, "--host",   host,
-			      "--cpus",		 cpus,	      "--memory", memory, NULL};
+	const char *argv[] = {spec->paths->self, KEEPER_VERB, "--folder", folder,   "--vmlinux",
+			      vmlinux,		 "--initrd",  initrd,	  "--host", host,
+			      "--cpus",		 cpus,	      "--memory", memory,   NULL};
 	CLEAN_FD int status = process_detach(argv, log, err);
 	if (status < 0)
 		return status;

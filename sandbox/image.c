@@ -34,10 +34,10 @@ static char *sha256_hex(const void *p, size_t n)
 	unsigned len = 0;
 	if (!EVP_Digest(p, n, sum, &len, EVP_sha256(), NULL))
 		abort();
-	char *hex = xmalloc(2 * len + 1);
+	CLEAN_BUF struct buf hex = BUF_INIT;
 	for (unsigned i = 0; i < len; i++)
-		sprintf(hex + 2 * i, "%02x", sum[i]);
-	return hex;
+		buf_addf(&hex, "%02x", sum[i]);
+	return buf_take(&hex);
 }
 
 char *image_recipe_hash(const char *suite)

@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,36 +35,31 @@
 #define STALL_FREE   (256ULL << 20)
 
 struct options {
-	const char *folder, *socket, *vmlinux, *initrd, *host;
+	const char *folder, *vmlinux, *initrd, *host;
 	int cpus, memory_mib;
 };
 
+/* "--NAME VALUE" pairs, wherever they begin. */
 static int parse(int argc, char **argv, struct options *o)
 {
-	static const struct option known[] = {
-		{"folder", required_argument, NULL, 'f'},  {"socket", required_argument, NULL, 's'},
-		{"vmlinux", required_argument, NULL, 'k'}, {"initrd", required_argument, NULL, 'i'},
-		{"host", required_argument, NULL, 'h'},	   {"cpus", required_argument, NULL, 'c'},
-		{"memory", required_argument, NULL, 'm'},  {NULL, 0, NULL, 0}};
-	optind = argc > 1 && !strcmp(argv[1], KEEPER_VERB) ? 2 : 1;
-	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
-		switch (c) {
-		case 'f': o->folder = optarg; break;
-		case 's': o->socket = optarg; break;
-		case 'k': o->vmlinux = optarg; break;
-		case 'i': o->initrd = optarg; break;
-		case 'h': o->host = optarg; break;
-		case 'c': o->cpus = atoi(optarg); break;
-		case 'm': o->memory_mib = atoi(optarg); break;
-		default: return -EINVAL;
-		}
-	}
+	const char *cpus = "0", *memory = "0";
+	const struct {
+		const char *name, **value;
+	} known[] = {{"--folder", &o->folder}, {"--vmlinux", &o->vmlinux}, {"--initrd", &o->initrd},
+		     {"--host", &o->host},     {"--cpus", &cpus},	   {"--memory", &memory}};
+	int i = 0;
+	while (i < argc && argv[i][0] != '-')
+		i++;
+	for (; i + 1 < argc; i += 2)
+		for (size_t j = 0; j < ARRAY_LEN(known); j++)
+			if (!strcmp(argv[i], known[j].name))
+				*known[j].value = argv[i + 1];
+	o->cpus = atoi(cpus);
+	o->memory_mib = atoi(memory);
 	for (const char *p = o->host; p && *p; p++) /* it goes into the kernel's command line */
 		if (!isalnum((unsigned char)*p) && *p != '-')
 			return -EINVAL;
-	return o->folder && o->socket && o->vmlinux && o->initrd && o->host && o->cpus > 0 && o->memory_mib > 0
-		       ? 0
-		       : -EINVAL;
+	return o->folder && o->vmlinux && o->initrd && o->host && o->cpus > 0 && o->memory_mib > 0 ? 0 : -EINVAL;
 }
 
 /* ---- what happens to the VM ---- */
@@ -170,14 +164,41 @@ static void reap(struct keeper *k)
 	set_phase(k, VM_ENDED);
 }
 
+/* Listens where the file `socket` in its folder says: at the start, and whenever the socket was lost (folders of a
+ * login's runtime are removed at its end) or is wanted elsewhere. */
+static int keeper_listen(struct keeper *k, struct err *err)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	CLEAN_FREE char *note = xasprintf("%s/socket", k->folder);
+	int rc = file_read(note, &b, 4096, err);
+	if (rc)
+		return rc;
+	char *path = xstrndup(buf_str(&b), strcspn(buf_str(&b), "\n"));
+	int fd = unix_listen(path, 0600, err);
+	if (fd < 0 || (rc = fd_nonblock(fd))) {
+		free(path);
+		return fd < 0 ? fd : rc;
+	}
+	if (k->socket && strcmp(k->socket, path) != 0)
+		unlink(k->socket);
+	free(k->socket);
+	k->socket = path;
+	fd_close(&k->listener);
+	k->listener = fd;
+	return 0;
+}
+
 static void signalled(struct keeper *k)
 {
 	struct signalfd_siginfo s;
+	struct err err = ERR_INIT;
 	while (read(k->signals, &s, sizeof s) == sizeof s) {
 		if (s.ssi_signo == SIGCHLD)
 			reap(k);
-		else
+		else if (s.ssi_signo == SIGTERM)
 			keeper_stop(k);
+		else if (keeper_listen(k, &err))
+			log_warn("%s", err.text);
 	}
 }
 
@@ -278,9 +299,10 @@ static int signals_open(void)
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_SETMASK, &set, NULL);
-	for (size_t i = 0; i < 3; i++)
-		signal((int[]){SIGHUP, SIGINT, SIGPIPE}[i], SIG_IGN);
+	signal(SIGINT, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -301,13 +323,15 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 				       .memory_mib = o->memory_mib,
 				       .lock_fd = lock};
 	unlink(ended);
-	int rc = file_write(pid, self, strlen(self), 0600, err);
-	if (!rc && (k->signals = signals_open()) < 0)
+	int rc = 0;
+	if ((k->signals = signals_open()) < 0)
 		rc = err_sys(err, errno, "cannot wait for signals");
 	if (!rc)
 		rc = mux_new(MUX_HOST, &mux_ops, k, &k->mux, err);
-	if (!rc && (rc = k->listener = unix_listen(o->socket, 0600, err)) > 0)
-		rc = fd_nonblock(k->listener);
+	if (!rc)
+		rc = file_write(pid, self, strlen(self), 0600, err);
+	if (!rc)
+		rc = keeper_listen(k, err);
 	if (!rc)
 		rc = qemu_start(&spec, &k->qemu, err);
 	if (rc)
@@ -324,7 +348,7 @@ static void finish(struct keeper *k, const struct options *o)
 	CLEAN_FREE char *pid = xasprintf("%s/keeper.pid", o->folder);
 	CLEAN_FREE char *line = xasprintf("%s\n", k->ended);
 	log_info("the VM has ended: %s", k->ended);
-	unlink(o->socket);
+	unlink(k->socket);
 	unlink(pid);
 	file_write(ended, line, strlen(line), 0600, NULL);
 	clients_accept(k); /* those that were just connecting */
@@ -334,6 +358,7 @@ static void finish(struct keeper *k, const struct options *o)
 	qmp_free(k->qmp);
 	console_release(&k->console);
 	fd_close(&k->power);
+	free(k->socket);
 }
 
 static void report(const char *words, const char *more)
@@ -364,6 +389,8 @@ int sandbox_keeper_main(int argc, char **argv)
 		rc = start(&k, &o, lock, &err);
 	if (rc) {
 		log_error("%s", err.text);
+		if (k.socket)
+			unlink(k.socket);
 		report("error ", err.text);
 		return 1;
 	}

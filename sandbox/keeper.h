@@ -4,12 +4,13 @@
  *	disk.qcow2   the overlay; its backing file is in the image folder
  *	image        the image folder it was made from, one line
  *	lock         flock, held by the keeper and inherited by QEMU: whoever wants to run this disk needs it first
+ *	socket       path of the socket that the keeper listens on, one line; SIGHUP makes it read this again
  *	keeper.pid   "PID STARTTIME\n", the keeper (start time: field 22 of /proc/PID/stat)
  *	keeper.log   what keeper and QEMU have to say about themselves; last start only
  *	console.log  the serial console, bounded, last start only
  *	ended        how the last run ended, one line
  *
- * The keeper listens on RUNTIME/ID.sock (0600, same user only). A client sends one line and gets "ok\n" or
+ * The keeper listens on its socket, RUNTIME/ID.sock (0600, same user only). A client sends one line and gets "ok\n" or
  * "error WORDS\n" first:
  *	tool      then the connection is a stream to the tool daemon; waits for it while the VM boots
  *	wait      answered when the tool daemon can be reached

@@ -25,6 +25,7 @@ struct keeper {
 	bool changed; /* the phase has changed and the clients have not been told */
 	bool stalled; /* QEMU stopped the guest, since a write found the host's disk full */
 	const char *folder;
+	char *socket; /* path of the listener; malloc'd */
 	int listener, signals;
 	int power;		  /* our end of the stream that asked the guest to power off */
 	int64_t stop_at, kill_at; /* while stopping: QEMU is told to quit, is killed (mono ms) */

@@ -15,6 +15,7 @@ FAILED=0
 KEEP=${KEEP:-} # KEEP=1: the folder stays for a look
 
 [ -x "$BERTHFS" ] || { echo "skip $NAME: no program at $BERTHFS; build first"; exit 0; }
+IMAGES=${XDG_CACHE_HOME:-$HOME/.cache} # the user's cache: the base image of kind vm is built once
 T=$(mktemp -d "${TMPDIR:-/tmp}/berthfs-$NAME-XXXXXX")
 M=$T/m S=$M/sessions P=$T/project
 HOME=$T/home
@@ -103,6 +104,14 @@ start() {
 }
 stop() { timeout 60 "$BERTHFS" umount "$M"; }
 
+# use_vm: sessions get a VM of the base image in the user's cache (built if there is none; that takes minutes).
+use_vm() {
+	XDG_CACHE_HOME=$IMAGES
+	export XDG_CACHE_HOME
+	printf 'sandbox = vm\nsize = mini\nmodel = script:%s\n' "$T/script" >"$T/config/berthfs/config"
+	timeout 1200 "$BERTHFS" image build >"$T/image.log" 2>&1 || { not_ok "the base image"; cat "$T/image.log"; exit 1; }
+}
+
 # session NAME [TEXT]: creates one from the project and waits until it is idle.
 session() {
 	(cd "$P" && printf '%s\n' "${2:-hello}" >"$S/new/$1") && timeout 60 cat "$S/$1/wait/idle" >/dev/null
@@ -110,9 +119,10 @@ session() {
 # Processes of sandboxes whose command line names our folder.
 sandbox_pids() {
 	for sandbox_dir in /proc/[0-9]*; do
-		tr '\0' '\n' <"$sandbox_dir/cmdline" 2>/dev/null | grep -q "^$T/" || continue
-		tr '\0' ' ' <"$sandbox_dir/cmdline" 2>/dev/null | grep -qE '(tool-daemon|vm-keeper|qemu-system)' &&
-			echo "${sandbox_dir#/proc/}"
+		sandbox_line=$({ tr '\0' ' ' <"$sandbox_dir/cmdline"; } 2>/dev/null) || continue
+		case $sandbox_line in
+		*tool-daemon*"$T/"* | *vm-keeper*"$T/"* | *qemu-system*"$T/"*) echo "${sandbox_dir#/proc/}" ;;
+		esac
 	done
 }
 finish() {

@@ -17,8 +17,8 @@
 #include "fd.h"
 #include "mem.h"
 
-#define CANCEL_MS   50         /* how often the cancel flag is looked at */
-#define DRAIN_MS    200        /* output still read after the program has ended while others hold its pipe */
+#define CANCEL_MS   50	       /* how often the cancel flag is looked at */
+#define DRAIN_MS    200	       /* output still read after the program has ended while others hold its pipe */
 #define DEFAULT_MAX (16 << 20) /* bytes kept of each stream */
 
 struct stream {
@@ -242,7 +242,8 @@ static int watch(struct running *r)
 
 int child_run(const struct child *c, struct err *err)
 {
-	struct running r = {.c = c, .in = -1, .status_fd = -1, .s = {{.fd = -1, .out = c->out}, {.fd = -1, .out = c->errout}}};
+	struct running r = {
+		.c = c, .in = -1, .status_fd = -1, .s = {{.fd = -1, .out = c->out}, {.fd = -1, .out = c->errout}}};
 	int rc = spawn(&r);
 	if (rc)
 		return err_sys(err, -rc, "cannot start %s", c->argv[0]);

@@ -9,17 +9,17 @@
 #include "err.h"
 
 struct child {
-	const char *const *argv;       /* NULL-terminated; argv[0] looked up in PATH */
-	const char *const *env;        /* "KEY=value" added to the environment; "KEY" alone removes; or NULL */
-	const char *cwd;               /* or NULL */
-	const void *in;                /* bytes for standard input; NULL: /dev/null */
+	const char *const *argv; /* NULL-terminated; argv[0] looked up in PATH */
+	const char *const *env;	 /* "KEY=value" added to the environment; "KEY" alone removes; or NULL */
+	const char *cwd;	 /* or NULL */
+	const void *in;		 /* bytes for standard input; NULL: /dev/null */
 	size_t in_n;
-	struct buf *out, *errout;      /* appended to; NULL: /dev/null; the same buf for both is allowed */
-	int in_fd;                     /* > 0: standard input is this descriptor, from its offset on; stays the caller's */
-	int out_fd;                    /* > 0: standard output goes to this descriptor and not to out; stays the caller's */
-	size_t max;                    /* bytes kept of each (0: 16 MiB); what follows is read and dropped */
-	int timeout_ms;                /* 0: none; over it the whole group is killed */
-	const atomic_bool *cancel;     /* or NULL; once true the group is killed (looked at every 50 ms) */
+	struct buf *out, *errout;  /* appended to; NULL: /dev/null; the same buf for both is allowed */
+	int in_fd;		   /* > 0: standard input is this descriptor, from its offset on; stays the caller's */
+	int out_fd;		   /* > 0: standard output goes to this descriptor and not to out; stays the caller's */
+	size_t max;		   /* bytes kept of each (0: 16 MiB); what follows is read and dropped */
+	int timeout_ms;		   /* 0: none; over it the whole group is killed */
+	const atomic_bool *cancel; /* or NULL; once true the group is killed (looked at every 50 ms) */
 	void (*line)(void *arg, const char *line); /* or NULL: called for each line of both streams */
 	void *arg;
 };

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/base/clock.h"
@@ -78,8 +79,6 @@ static inline struct env *open_env(void)
 static inline void teardown(void)
 {
 	struct err err = ERR_INIT;
-	env_close(box.env);
-	box.env = NULL;
 	if (sandbox_destroy(&box.paths, box.kind, BOX_ID, &err))
 		printf("# %s\n", err.text);
 	dir_remove(box.root, NULL);
@@ -181,6 +180,23 @@ int check_main(void);
 CHECK_MAIN()
 #undef main
 
+static pid_t tests_pid;
+
+static inline void end_tests(int sig)
+{
+	kill(tests_pid, SIGKILL);
+}
+
+static inline int run_tests(void)
+{
+	int rc = up();
+	box.env = rc ? NULL : open_env();
+	rc = box.env ? check_main() : 1;
+	env_close(box.env);
+	buf_release(&box.out);
+	return rc;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
@@ -192,10 +208,18 @@ int main(int argc, char **argv)
 	box.dir = !strcmp(box.kind, "dir");
 	setenv("DAEMON_SECRET", "hunter2", 1);
 	setup();
-	int rc = up();
-	box.env = rc ? NULL : open_env();
-	rc = box.env ? check_main() : 1;
+	/* the tests run in a process of their own, so that the sandbox is taken down also when they crash */
+	signal(SIGTERM, end_tests);
+	signal(SIGINT, end_tests);
+	tests_pid = fork();
+	if (tests_pid == 0) {
+		signal(SIGTERM, SIG_DFL);
+		signal(SIGINT, SIG_DFL);
+		return run_tests();
+	}
+	int status = 0;
+	while (waitpid(tests_pid, &status, 0) < 0 && errno == EINTR)
+		;
 	teardown();
-	buf_release(&box.out);
-	return rc;
+	return status ? 1 : 0;
 }

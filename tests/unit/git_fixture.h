@@ -70,8 +70,10 @@ static inline void fixture_begin(void)
 /* A fresh checkout `app` of one commit beside a bare remote `app.git` that has the same. */
 static inline void make_project(void)
 {
-	sh("rm -rf app app.git other box *.bundle; git init -q app; cd app; echo one >one.txt; mkdir dir; echo two >dir/two.txt;"
-	   "git add .; git commit -qm first; cd ..; git clone -q --bare app app.git; cd app; git remote add origin ../app.git;"
+	sh("rm -rf app app.git other box *.bundle; git init -q app; cd app; echo one >one.txt; mkdir dir; echo two "
+	   ">dir/two.txt;"
+	   "git add .; git commit -qm first; cd ..; git clone -q --bare app app.git; cd app; git remote add origin "
+	   "../app.git;"
 	   "git fetch -q; rm .git/FETCH_HEAD; git branch -q -u origin/main");
 }
 

@@ -139,7 +139,8 @@ TEST(not_carried)
 	make_project();
 	CHECK_INT(repo_not_carried(app, sh("git -C app rev-parse HEAD"), &b, NULL), 0);
 	CHECK_STR(buf_str(&b), "");
-	sh("cd app; git submodule --quiet add ../app.git lib; echo '*.bin filter=lfs diff=lfs' >dir/.gitattributes; git add .;"
+	sh("cd app; git submodule --quiet add ../app.git lib; echo '*.bin filter=lfs diff=lfs' >dir/.gitattributes; "
+	   "git add .;"
 	   "git commit -qm lib");
 	CHECK_INT(repo_not_carried(app, sh("git -C app rev-parse HEAD"), &b, NULL), 0);
 	CHECK(strstr(buf_str(&b), "1 submodule (lib)"));
@@ -153,15 +154,17 @@ TEST(texts)
 	CLEAN_BUF struct buf diff = BUF_INIT, changes = BUF_INIT, commits = BUF_INIT;
 	make_project();
 	const char *base = sh("git -C app rev-parse HEAD");
-	const char *head = sh("cd app; echo more >>one.txt; git mv dir/two.txt 'dir/zw \xc3\xb6 lf'; printf 'a\\nb' >'new\nline';"
-			      "printf 'q' >'quo\"te'; chmod +x one.txt; git add .; git commit -qm 'Second\tone' --author "
-			      "'B\xc3\xb6 <b@x>'; git commit -q --allow-empty -m third; git rev-parse HEAD");
+	const char *head =
+		sh("cd app; echo more >>one.txt; git mv dir/two.txt 'dir/zw \xc3\xb6 lf'; printf 'a\\nb' >'new\nline';"
+		   "printf 'q' >'quo\"te'; chmod +x one.txt; git add .; git commit -qm 'Second\tone' --author "
+		   "'B\xc3\xb6 <b@x>'; git commit -q --allow-empty -m third; git rev-parse HEAD");
 	CHECK_INT(repo_diff(app, base, head, &diff, NULL), 0);
 	CHECK_INT(repo_changes(app, base, head, &changes, NULL), 0);
 	CHECK_INT(repo_commits(app, base, head, &commits, NULL), 0);
 	CLEAN_FREE char *file = at("d.patch");
 	CHECK_INT(file_write(file, diff.p, diff.n, 0644, NULL), 0);
-	CHECK_STR(sh("cd app; git checkout -q %s; git apply --index ../d.patch; git write-tree; git checkout -qf main", base),
+	CHECK_STR(sh("cd app; git checkout -q %s; git apply --index ../d.patch; git write-tree; git checkout -qf main",
+		     base),
 		  sh("git -C app rev-parse %s^{tree}", head));
 	CHECK(strstr(buf_str(&changes), " dir/two.txt => dir/zw \xc3\xb6 lf | 0 \n"));
 	CHECK(strstr(buf_str(&changes), " \"new\\nline\" | 2 ++ (new)\n"));
@@ -184,8 +187,9 @@ TEST(cut_texts)
 	CLEAN_BUF struct buf diff = BUF_INIT, changes = BUF_INIT;
 	make_project();
 	const char *base = sh("git -C app rev-parse HEAD");
-	const char *head = sh("cd app; for i in 1 2 3; do seq $((i*1000000)) $((i*1000000+499999)) >big$i; done; printf '\\0' >b.bin;"
-			      "git add .; git commit -qm big; git rev-parse HEAD");
+	const char *head = sh(
+		"cd app; for i in 1 2 3; do seq $((i*1000000)) $((i*1000000+499999)) >big$i; done; printf '\\0' >b.bin;"
+		"git add .; git commit -qm big; git rev-parse HEAD");
 	CHECK_INT(repo_diff(app, base, head, &diff, NULL), 0);
 	CHECK(diff.n <= REPO_TEXT_MAX + 200);
 	CHECK(strstr(buf_str(&diff), "2 of 4 files shown; all: git diff"));
@@ -239,7 +243,8 @@ TEST(hook_places)
 		{"mkdir hooks; echo true >hooks/p; mkdir -p .git/hooks; ln -s ../../hooks/p .git/hooks/pre-push", true},
 		{"mkdir -p .git/hooks; ln -s ../../hooks/none .git/hooks/post-merge", true},
 		{"mkdir -p .git/hooks; ln -s ../../hooks/none .git/hooks/commit-msg", false}, /* never run by us */
-		{"git worktree add -q ../side -b side; git config core.hooksPath \"$PWD/../side/h\"; mkdir ../side/h", true},
+		{"git worktree add -q ../side -b side; git config core.hooksPath \"$PWD/../side/h\"; mkdir ../side/h",
+		 true},
 	};
 	CLEAN_FREE char *app = at("app");
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
@@ -271,10 +276,11 @@ TEST(foreign_environment)
 
 TEST(words)
 {
-	static const char said[] = "remote: counting\rremote: Counting objects: 100% (3/3), done.\x1b[K\n"
-				   "remote: \nremote: no entry today        \x1b[K\nTo https://u:p@h/x\nhint: pull first\n"
-				   "error: failed to push some refs to 'https://ann:s3cret@host.example/x.git'\n"
-				   "fatal: unable to access 'https://tok@host/y@z': no\n";
+	static const char said[] =
+		"remote: counting\rremote: Counting objects: 100% (3/3), done.\x1b[K\n"
+		"remote: \nremote: no entry today        \x1b[K\nTo https://u:p@h/x\nhint: pull first\n"
+		"error: failed to push some refs to 'https://ann:s3cret@host.example/x.git'\n"
+		"fatal: unable to access 'https://tok@host/y@z': no\n";
 	CLEAN_BUF struct buf in = BUF_INIT, out = BUF_INIT;
 	buf_adds(&in, said);
 	git_words(&out, &in);

@@ -17,11 +17,12 @@ TEST(begin)
 }
 
 /* A commit in the box, bundled as a sandbox does it. */
-static const char *box_commit(const char *setup, const char *not)
+static const char *box_commit(const char *setup, const char * not )
 {
-	return sh("cd box; %s; git add -A; git commit -q --allow-empty -m work; git bundle create -q ../t.bundle HEAD --not %s;"
+	return sh("cd box; %s; git add -A; git commit -q --allow-empty -m work; git bundle create -q ../t.bundle HEAD "
+		  "--not %s;"
 		  "git rev-parse HEAD",
-		  setup, not);
+		  setup, not );
 }
 
 static enum repo_fetch fetch(const char *head, const char *replace, struct err *e)
@@ -49,7 +50,8 @@ TEST(bundle_out_whole)
 	CHECK_STR(sh("git bundle list-heads t.bundle"), sh("echo %s HEAD", first));
 	CHECK_STR(sh("git clone -q t.bundle c; git -C c fsck --strict; git -C c rev-parse HEAD; rm -rf c"), first);
 	CHECK_STR(sh("cd app; git for-each-ref | cmp - ../refs"), ""); /* no ref was made for it */
-	CHECK_INT(repo_bundle_create(app, "0123456789012345678901234567890123456789", "HEAD", NULL, file, NULL, NULL), -EIO);
+	CHECK_INT(repo_bundle_create(app, "0123456789012345678901234567890123456789", "HEAD", NULL, file, NULL, NULL),
+		  -EIO);
 	CHECK(!file_exists(file));
 	CHECK_INT(repo_bundle_create(app, first, "HEAD", NULL, "/proc/nope", NULL, NULL), -ENOENT);
 }
@@ -59,29 +61,39 @@ TEST(bundle_out_thin)
 	make_project();
 	make_box();
 	const char *first = sh("git -C app rev-parse HEAD");
-	const char *base = sh("cd app; seq 100000 >big; git add big; git commit -qm big; echo 100001 >>big; git commit -qam more;"
-			      "git rev-parse HEAD");
+	const char *base =
+		sh("cd app; seq 100000 >big; git add big; git commit -qm big; echo 100001 >>big; git commit -qam more;"
+		   "git rev-parse HEAD");
 	const char *mid = sh("git -C app rev-parse HEAD~");
-	CHECK_INT(repo_bundle_create(app, base, "refs/berthfs/base", (const char *const[]){first, NULL}, file, NULL, NULL), 0);
-	CHECK_STR(sh("cd box; git fetch -q ../t.bundle refs/berthfs/base:refs/berthfs/base; git rev-parse refs/berthfs/base"), base);
-	CHECK_INT(repo_bundle_create(app, base, "refs/berthfs/base", (const char *const[]){mid, NULL}, file, NULL, NULL), 0);
+	CHECK_INT(repo_bundle_create(app, base, "refs/berthfs/base", (const char *const[]){first, NULL}, file, NULL,
+				     NULL),
+		  0);
+	CHECK_STR(sh("cd box; git fetch -q ../t.bundle refs/berthfs/base:refs/berthfs/base; git rev-parse "
+		     "refs/berthfs/base"),
+		  base);
+	CHECK_INT(
+		repo_bundle_create(app, base, "refs/berthfs/base", (const char *const[]){mid, NULL}, file, NULL, NULL),
+		0);
 	CHECK(atoi(sh("stat -c %%s t.bundle")) < 2000); /* against the big blob that the reader has */
 }
 
 TEST(bundle_out_shallow)
 {
 	make_project();
-	sh("rm -rf thin c; cd app; for i in 1 2 3 4; do echo $i >f; git add f; git commit -qm c$i; done; git push -q; cd ..;"
+	sh("rm -rf thin c; cd app; for i in 1 2 3 4; do echo $i >f; git add f; git commit -qm c$i; done; git push -q; "
+	   "cd ..;"
 	   "git clone -q --depth 2 file://$PWD/app.git thin");
 	CLEAN_FREE char *thin = at("thin");
 	const char *head = sh("git -C thin rev-parse HEAD");
 	CHECK_INT(repo_bundle_create(thin, head, "HEAD", NULL, file, NULL, NULL), 0);
-	sh("git init -q c; cp thin/.git/shallow c/.git; cd c; git fetch -q ../t.bundle HEAD:refs/heads/x; git checkout -q x;"
+	sh("git init -q c; cp thin/.git/shallow c/.git; cd c; git fetch -q ../t.bundle HEAD:refs/heads/x; git checkout "
+	   "-q x;"
 	   "git fsck --strict");
 	CHECK_STR(sh("cd c; git rev-list --count HEAD; cat f"), "2\n4");
 	/* and back from the shallow clone */
 	const char *work = sh("cd c; echo 5 >f; git commit -qam five; git bundle create -q ../t.bundle HEAD --not %s;"
-			      "git rev-parse HEAD", head);
+			      "git rev-parse HEAD",
+			      head);
 	struct repo_fetch_how how = {.file = file, .head = work, .branch = "sandbox/3"};
 	enum repo_fetch result;
 	CHECK_INT(repo_bundle_fetch(thin, &how, &result, NULL), 0);
@@ -94,7 +106,8 @@ TEST(in_created_forwarded_unchanged)
 	struct err e;
 	make_project();
 	make_box();
-	sh("cd app; echo dirty >>one.txt; git rev-parse HEAD >../before; git status --porcelain >>../before; ls -A .git >../dir");
+	sh("cd app; echo dirty >>one.txt; git rev-parse HEAD >../before; git status --porcelain >>../before; ls -A "
+	   ".git >../dir");
 	const char *a = box_commit("echo a >a", "HEAD~");
 	CHECK_INT(fetch(a, NULL, &e), REPO_CREATED);
 	CHECK_STR(tip(), a);
@@ -230,7 +243,7 @@ TEST(in_race)
 	char heads[N][COMMIT_TEXT];
 	make_project();
 	for (int i = 0; i < N; i++)
-		strcpy(heads[i], sh("cd app; git commit-tree -p HEAD -m c%d HEAD^{tree}", i));
+		memcpy(heads[i], sh("cd app; git commit-tree -p HEAD -m c%d HEAD^{tree}", i), COMMIT_TEXT);
 	for (int round = 0; round < 10; round++) {
 		pthread_t t[N];
 		int created = 0, left = 0;
@@ -277,7 +290,8 @@ static enum repo_merge merge(struct err *e)
 static void ahead(const char *change)
 {
 	make_project();
-	sh("cd app; git checkout -q -b sandbox/3; %s; git add -A -f; git commit -qm work; git checkout -q main", change);
+	sh("cd app; git checkout -q -b sandbox/3; %s; git add -A -f; git commit -qm work; git checkout -q main",
+	   change);
 }
 
 TEST(merge_done)
@@ -287,8 +301,9 @@ TEST(merge_done)
 	sh("cd app; echo mine >untracked");
 	CHECK_INT(merge(&e), REPO_MERGE_DONE);
 	CHECK_STR(sh("cd app; git rev-parse main"), tip());
-	CHECK_STR(sh("cd app; git symbolic-ref HEAD; git status --porcelain; cat new; git log -g -1 --format=%%gs main"),
-		  "refs/heads/main\n?? untracked\nnew\nberthfs: merge sandbox/3: Fast-forward");
+	CHECK_STR(
+		sh("cd app; git symbolic-ref HEAD; git status --porcelain; cat new; git log -g -1 --format=%%gs main"),
+		"refs/heads/main\n?? untracked\nnew\nberthfs: merge sandbox/3: Fast-forward");
 	CHECK_INT(merge(&e), REPO_MERGE_NOTHING);
 	sh("cd app; git commit -q --allow-empty -m later");
 	CHECK_INT(merge(&e), REPO_MERGE_NOTHING);
@@ -310,7 +325,8 @@ TEST(merge_refusals)
 	} cases[] = {
 		{"echo x >>one.txt", "echo dirty >>one.txt", "your uncommitted one.txt"},
 		{"echo x >>one.txt", "echo staged >>one.txt; git add one.txt", "your uncommitted one.txt"},
-		{"echo x >>one.txt", "echo x >>one.txt; git add one.txt", "your uncommitted one.txt"}, /* the same change */
+		{"echo x >>one.txt", "echo x >>one.txt; git add one.txt",
+		 "your uncommitted one.txt"}, /* the same change */
 		{"git rm -q one.txt", "echo dirty >>one.txt", "your uncommitted one.txt"},
 		{"echo x >>one.txt", "rm one.txt", "your uncommitted one.txt"},
 		{"git mv one.txt two", "echo dirty >>one.txt", "your uncommitted one.txt"},
@@ -329,7 +345,8 @@ TEST(merge_refusals)
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct err e;
 		ahead(cases[i].change);
-		sh("cd app; %s; git rev-parse HEAD >../before; GIT_OPTIONAL_LOCKS=0 git status --porcelain -z --ignored >>../before;"
+		sh("cd app; %s; git rev-parse HEAD >../before; GIT_OPTIONAL_LOCKS=0 git status --porcelain -z "
+		   "--ignored >>../before;"
 		   "find . -path ./.git -prune -o -type f -exec cat {} + >>../before",
 		   cases[i].mine);
 		enum repo_merge result = merge(&e);

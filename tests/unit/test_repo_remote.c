@@ -67,11 +67,14 @@ TEST(fetch_base)
 	make_project();
 	/* settings that would move the user's refs */
 	sh("cd app; git config remote.origin.fetch '+refs/*:refs/*'; git config fetch.prune true; git tag -f keep;"
-	   "git for-each-ref >../refs; cd ..; git clone -q app.git other; cd other; git commit -q --allow-empty -m theirs;"
+	   "git for-each-ref >../refs; cd ..; git clone -q app.git other; cd other; git commit -q --allow-empty -m "
+	   "theirs;"
 	   "git tag theirs; git push -q origin main theirs");
 	CHECK_INT(repo_fetch_base(app, "origin", "main", commit, NULL, NULL), 0);
 	CHECK_STR(commit, sh("git -C app.git rev-parse main"));
-	CHECK_STR(sh("cd app; git for-each-ref | grep -v refs/berthfs/ | diff - ../refs >&2; test ! -e .git/FETCH_HEAD"), "");
+	CHECK_STR(
+		sh("cd app; git for-each-ref | grep -v refs/berthfs/ | diff - ../refs >&2; test ! -e .git/FETCH_HEAD"),
+		"");
 	/* rewound and forced by somebody: what is there now is the base */
 	sh("cd other; git reset -q --hard HEAD~; git commit -q --allow-empty -m forced; git push -qf origin main");
 	CHECK_INT(repo_fetch_base(app, "origin", "main", commit, NULL, NULL), 0);
@@ -108,7 +111,8 @@ TEST(push_done)
 	struct err e;
 	make_project();
 	const char *c = work();
-	sh("cd app; git config push.followTags true; git tag -am note note %s; git config remote.origin.mirror true", c);
+	sh("cd app; git config push.followTags true; git tag -am note note %s; git config remote.origin.mirror true",
+	   c);
 	CHECK_INT(push(c, "main", &e), REPO_PUSHED);
 	CHECK_STR(sh("git -C app.git rev-parse main"), c);
 	CHECK_INT(push(c, "main", &e), REPO_PUSHED); /* again: it is there */
@@ -134,7 +138,8 @@ TEST(push_moved)
 	CHECK_STR(sh("git -C app.git rev-parse main"), theirs);
 	/* the other push comes between the remote's look and its write */
 	sh("cd app.git; mkdir -p hooks; git update-ref refs/keep main; git update-ref refs/heads/main main~;"
-	   "printf '#!/bin/sh\\nunset GIT_QUARANTINE_PATH; git update-ref refs/heads/main refs/keep\\n' >hooks/pre-receive;"
+	   "printf '#!/bin/sh\\nunset GIT_QUARANTINE_PATH; git update-ref refs/heads/main refs/keep\\n' "
+	   ">hooks/pre-receive;"
 	   "chmod +x hooks/pre-receive");
 	CHECK_INT(push(c, "main", &e), REPO_PUSH_MOVED);
 	CHECK_STR(sh("git -C app.git rev-parse main"), theirs);
@@ -145,7 +150,8 @@ TEST(push_refused)
 	struct err e;
 	make_project();
 	const char *c = work();
-	sh("cd app.git; mkdir -p hooks; printf '#!/bin/sh\\necho \"no entry: ticket missing\" >&2; exit 1\\n' >hooks/pre-receive;"
+	sh("cd app.git; mkdir -p hooks; printf '#!/bin/sh\\necho \"no entry: ticket missing\" >&2; exit 1\\n' "
+	   ">hooks/pre-receive;"
 	   "chmod +x hooks/pre-receive");
 	CHECK_INT(push(c, "main", &e), REPO_PUSH_REFUSED);
 	CHECK_STR(e.text, "[remote rejected] (pre-receive hook declined): no entry: ticket missing");
@@ -190,7 +196,8 @@ TEST(push_unreachable)
 	sh("cd app; git remote set-url origin https://ann:s3cret@localhost:1/x.git");
 	CHECK_INT(push(c, "main", &e), REPO_PUSH_UNREACHABLE);
 	CHECK(!strstr(e.text, "s3cret"));
-	sh("cd app; git remote set-url origin ssh://nobody@localhost:1/x.git; git config core.sshCommand 'ssh -F /dev/null'");
+	sh("cd app; git remote set-url origin ssh://nobody@localhost:1/x.git; git config core.sshCommand 'ssh -F "
+	   "/dev/null'");
 	CHECK_INT(push(c, "main", &e), REPO_PUSH_UNREACHABLE);
 }
 
@@ -201,7 +208,8 @@ TEST(push_cancelled)
 	enum repo_push result;
 	make_project();
 	const char *c = work();
-	sh("cd app.git; mkdir -p hooks; printf '#!/bin/sh\\nsleep 30\\n' >hooks/pre-receive; chmod +x hooks/pre-receive");
+	sh("cd app.git; mkdir -p hooks; printf '#!/bin/sh\\nsleep 30\\n' >hooks/pre-receive; chmod +x "
+	   "hooks/pre-receive");
 	CHECK_INT(repo_push(app, "origin", c, "main", &result, &cancel, &e), -ECANCELED);
 }
 

@@ -60,18 +60,21 @@ TEST(prompt)
 
 TEST(allowed)
 {
-	struct check_result checks[] = {{.name = (char[]){"unit"}, .state = CHECK_PASS}, {.name = (char[]){"lint"}, .state = CHECK_FAIL}};
+	struct check_result checks[] = {{.name = (char[]){"unit"}, .state = CHECK_PASS},
+					{.name = (char[]){"lint"}, .state = CHECK_FAIL}};
 	const struct {
 		struct ship_facts f;
 		const char *outcome; /* "": allowed */
 	} cases[] = {
 		{{.branch = "main", .busy = "", .on_base = true}, ""},
 		{{.branch = "main", .busy = "", .on_base = true, .checks = checks, .n_checks = 1}, ""},
-		{{.branch = "main", .busy = "", .on_base = true, .checks = checks, .n_checks = 2}, "check failed: lint"},
+		{{.branch = "main", .busy = "", .on_base = true, .checks = checks, .n_checks = 2},
+		 "check failed: lint"},
 		{{.branch = "main", .busy = "", .on_base = false}, "check failed: not rebased onto main"},
 		{{.branch = "main", .busy = "", .on_base = true, .landed = true}, "already on main"},
 		{{.branch = "main", .busy = "", .on_base = false, .landed = true}, "already on main"},
-		{{.branch = "main", .busy = "", .on_base = true, .landed = true, .uncommitted = 1}, "check failed: uncommitted changes"},
+		{{.branch = "main", .busy = "", .on_base = true, .landed = true, .uncommitted = 1},
+		 "check failed: uncommitted changes"},
 		{{.branch = "main", .busy = "rebase", .on_base = true}, "check failed: unfinished rebase"},
 	};
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -1,4 +1,5 @@
-/* The project into a sandbox and its work back: clone, base, sync, checks. Against a real sandbox and real repositories. */
+/* The project into a sandbox and its work back: clone, base, sync, checks. Against a real sandbox and real
+ * repositories. */
 #include "backend/bundle.h"
 #include "backend/checks.h"
 #include "backend/repo.h"
@@ -44,8 +45,15 @@ __attribute__((format(printf, 1, 2))) static const char *in_box(const char *fmt,
 
 static int clone_commit(const char *commit, const char *branch, const char *prefix, struct err *e)
 {
-	struct clone_how how = {.env = box.env, .host_repo = app, .commit = commit, .branch = branch, .name = "Ann O'x",
-				.email = "ann@example.org", .clone = copy, .tmp_dir = fixture_root, .prefix = prefix};
+	struct clone_how how = {.env = box.env,
+				.host_repo = app,
+				.commit = commit,
+				.branch = branch,
+				.name = "Ann O'x",
+				.email = "ann@example.org",
+				.clone = copy,
+				.tmp_dir = fixture_root,
+				.prefix = prefix};
 	*e = ERR_INIT;
 	int rc = clone_into(&how, e);
 	if (rc)
@@ -69,12 +77,15 @@ TEST(clone_is_a_clone)
 	struct err e;
 	make_project();
 	const char *first = sh("git -C app rev-parse HEAD");
-	sh("cd app; git config user.email other@example.org; git commit -q --allow-empty -m later; echo dirty >>one.txt");
+	sh("cd app; git config user.email other@example.org; git commit -q --allow-empty -m later; echo dirty "
+	   ">>one.txt");
 	CHECK_INT(clone_commit(first, "feature/x", "s1", &e), 0);
 	CHECK_STR(in_box("git rev-parse HEAD refs/berthfs/base"), sh("echo %s; echo %s", first, first));
-	CHECK_STR(in_box("git symbolic-ref HEAD; git status --porcelain; git remote; cat one.txt; git for-each-ref --format='%%(refname)'"),
+	CHECK_STR(in_box("git symbolic-ref HEAD; git status --porcelain; git remote; cat one.txt; git for-each-ref "
+			 "--format='%%(refname)'"),
 		  "refs/heads/feature/x\none\nrefs/berthfs/base\nrefs/heads/feature/x");
-	CHECK_STR(in_box("git config user.name; git config user.email; git log -1 --format=%%an"), "Ann O'x\nann@example.org\nAnn O");
+	CHECK_STR(in_box("git config user.name; git config user.email; git log -1 --format=%%an"),
+		  "Ann O'x\nann@example.org\nAnn O");
 	CHECK_STR(in_box("cd ..; ls -A | grep -v '^app$' || :"), "");
 	CHECK_STR(in_box("git fsck --strict"), "");
 	CHECK_STR(sh("ls *.bundle 2>/dev/null || :"), "");
@@ -108,8 +119,11 @@ TEST(clone_after_a_kill)
 	CHECK_STR(in_box("git rev-parse HEAD"), first);
 	/* the script of an earlier daemon still runs: it is joined */
 	in_box("cd ..; rm -rf app");
-	CHECK_INT(start(box.env, "k3-clone", "while [ ! -e go ]; do sleep 0.01; done; git init -q app; echo joined >app/.git/joined", 0, NULL), 0);
-	in_box(": >../go || : >go");
+	CHECK_INT(start(box.env, "k3-clone",
+			"while [ ! -e go ]; do sleep 0.01; done; git init -q app; echo joined >app/.git/joined", 0,
+			NULL),
+		  0);
+	in_box(": >go");
 	CHECK_INT(clone_commit(first, "main", "k3", &e), 0);
 	CHECK_STR(in_box("cat .git/joined; rm -f ../go"), "joined");
 }
@@ -144,7 +158,11 @@ static int base(const char *commit)
 	struct err e = ERR_INIT;
 	char prefix[32];
 	snprintf(prefix, sizeof prefix, "b%d", ++attempt);
-	struct base_how how = {.env = box.env, .host_repo = app, .base = commit, .clone = copy, .tmp_dir = fixture_root,
+	struct base_how how = {.env = box.env,
+			       .host_repo = app,
+			       .base = commit,
+			       .clone = copy,
+			       .tmp_dir = fixture_root,
 			       .prefix = prefix};
 	int rc = base_into(&how, &e);
 	if (rc)
@@ -159,15 +177,18 @@ TEST(base_comes_in)
 	in_box("echo mine >mine; git add .; git commit -qm mine");
 	CHECK_INT(base(theirs), 0);
 	CHECK_STR(in_box("git rev-parse refs/berthfs/base"), theirs);
-	CHECK_STR(in_box("git rebase -q refs/berthfs/base; cat theirs mine; git rev-parse HEAD~"), sh("echo theirs; echo mine; echo %s", theirs));
+	CHECK_STR(in_box("git rebase -q refs/berthfs/base; cat theirs mine; git rev-parse HEAD~"),
+		  sh("echo theirs; echo mine; echo %s", theirs));
 	CHECK_INT(base(theirs), 0);
 	CHECK_INT(base(sh("git -C app rev-parse main~")), 0); /* it may also go back */
 	CHECK_STR(in_box("git rev-parse refs/berthfs/base"), sh("git -C app rev-parse main~"));
 	/* the base was rewritten upstream, and the sandbox has lost its ref */
-	const char *forced = sh("cd app; git reset -q --hard HEAD~; echo f >f; git add .; git commit -qm forced; git rev-parse HEAD");
+	const char *forced = sh(
+		"cd app; git reset -q --hard HEAD~; echo f >f; git add .; git commit -qm forced; git rev-parse HEAD");
 	in_box("git update-ref -d refs/berthfs/base");
 	CHECK_INT(base(forced), 0);
-	CHECK_STR(in_box("git rev-parse refs/berthfs/base; ls -A ..; git fsck --strict"), sh("echo %s; echo app", forced));
+	CHECK_STR(in_box("git rev-parse refs/berthfs/base; ls -A ..; git fsck --strict"),
+		  sh("echo %s; echo app", forced));
 	in_box("cd ..; rm -rf app");
 	CHECK_INT(base(forced), -ENOENT);
 }
@@ -181,8 +202,14 @@ static int sync_work(const char *old_head, bool replace)
 	struct err e = ERR_INIT;
 	char prefix[32];
 	snprintf(prefix, sizeof prefix, "y%d", ++attempt);
-	struct sync_how how = {.env = box.env, .clone = copy, .host_repo = app, .tmp_dir = fixture_root, .prefix = prefix,
-			       .branch = "sandbox/7", .old_head = old_head, .replace = replace};
+	struct sync_how how = {.env = box.env,
+			       .clone = copy,
+			       .host_repo = app,
+			       .tmp_dir = fixture_root,
+			       .prefix = prefix,
+			       .branch = "sandbox/7",
+			       .old_head = old_head,
+			       .replace = replace};
 	int rc = sync_fetch(&how, &got, &e);
 	if (rc)
 		printf("# sync: %d %s\n", rc, e.text);
@@ -202,7 +229,8 @@ TEST(sync_course)
 	CHECK_INT(got.fetch, REPO_CREATED);
 	CHECK(!got.transferred);
 	CHECK_STR(tip(), sh("git -C app rev-parse main"));
-	in_box("echo a >a; git add a; git commit -qm a; echo b >b; echo more >>one.txt; mkdir new; echo 1 >new/1; echo 2 >new/2");
+	in_box("echo a >a; git add a; git commit -qm a; echo b >b; echo more >>one.txt; mkdir new; echo 1 >new/1; echo "
+	       "2 >new/2");
 	CHECK_INT(sync_work(got.head, false), 0);
 	CHECK_INT(got.fetch, REPO_FORWARDED);
 	CHECK(got.transferred);
@@ -211,7 +239,7 @@ TEST(sync_course)
 	CHECK_STR(got.head, in_box("git rev-parse HEAD"));
 	CHECK_STR(tip(), got.head);
 	CHECK_STR(sh("git -C app show sandbox/7:a"), "a");
-	strcpy(old, got.head);
+	memcpy(old, got.head, COMMIT_TEXT);
 	CHECK_INT(sync_work(old, false), 0);
 	CHECK_INT(got.fetch, REPO_UNCHANGED);
 	CHECK(!got.transferred);
@@ -233,7 +261,8 @@ TEST(sync_course)
 TEST(sync_sends_little)
 {
 	fresh();
-	const char *theirs = sh("cd app; head -c 3000000 /dev/urandom >big; git add .; git commit -qm big; git rev-parse HEAD");
+	const char *theirs =
+		sh("cd app; head -c 3000000 /dev/urandom >big; git add .; git commit -qm big; git rev-parse HEAD");
 	in_box("echo mine >mine; git add .; git commit -qm mine");
 	CHECK_INT(base(theirs), 0);
 	in_box("git rebase -q refs/berthfs/base");
@@ -247,7 +276,8 @@ TEST(sync_sends_little)
 TEST(sync_states)
 {
 	fresh();
-	in_box("git checkout -q -b other; echo x >one.txt; git commit -qam x; git checkout -q main; echo y >one.txt; git commit -qam y;"
+	in_box("git checkout -q -b other; echo x >one.txt; git commit -qam x; git checkout -q main; echo y >one.txt; "
+	       "git commit -qam y;"
 	       "git rebase other || :");
 	CHECK_INT(sync_work("", false), 0);
 	CHECK_STR(got.busy, "rebase");
@@ -303,8 +333,13 @@ static int check(const char *prefix, const char *json, const atomic_bool *cancel
 	results = NULL;
 	n_results = 0;
 	CHECK_INT(project_parse(json, strlen(json), &p, &e), 0);
-	struct checks_how how = {.env = box.env, .clone = copy, .project = &p, .prefix = prefix, .timeout_ms = 60000,
-				 .cancel = cancel, .halt = halt};
+	struct checks_how how = {.env = box.env,
+				 .clone = copy,
+				 .project = &p,
+				 .prefix = prefix,
+				 .timeout_ms = 60000,
+				 .cancel = cancel,
+				 .halt = halt};
 	int rc = checks_run(&how, &results, &n_results, &e);
 	if (rc)
 		printf("# checks: %d %s\n", rc, e.text);
@@ -319,7 +354,8 @@ TEST(checks_of_a_commit)
 	make_project();
 	CHECK_INT(checks_load(app, sh("git -C app rev-parse HEAD"), &p, &e), 0);
 	CHECK_INT(p.n_checks, 0);
-	const char *with = sh("cd app; mkdir .agents; echo '{\"checks\":[{\"name\":\"t\",\"command\":\"true\"}]}' >.agents/project.json;"
+	const char *with = sh("cd app; mkdir .agents; echo '{\"checks\":[{\"name\":\"t\",\"command\":\"true\"}]}' "
+			      ">.agents/project.json;"
 			      "git add .; git commit -qm c; git rev-parse HEAD");
 	const char *bad = sh("cd app; echo '{' >.agents/project.json; git commit -qam c; git rev-parse HEAD");
 	const char *link = sh("cd app; ln -sf /etc/passwd .agents/project.json; git commit -qam c; git rev-parse HEAD");
@@ -370,8 +406,9 @@ TEST(checks_results)
 /* A restarted daemon collects what ended and joins what runs. */
 TEST(checks_run_once)
 {
-	static const char json[] = "{\"checks\":[{\"name\":\"a\",\"command\":\"echo a >>../ran\"},"
-				   "{\"name\":\"b\",\"command\":\"echo b >>../ran; while [ ! -e ../go ]; do sleep 0.05; done; exit 4\"}]}";
+	static const char json[] =
+		"{\"checks\":[{\"name\":\"a\",\"command\":\"echo a >>../ran\"},"
+		"{\"name\":\"b\",\"command\":\"echo b >>../ran; while [ ! -e ../go ]; do sleep 0.05; done; exit 4\"}]}";
 	atomic_bool cancel = true, halt = true;
 	fresh();
 	in_box("rm -f ../ran ../go");

@@ -13,9 +13,9 @@
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
-#include "check.h"
 #include "sandbox/image.h"
 #include "sandbox/keeper.h"
+#include "tests/unit/check.h"
 #include "vm.h"
 
 #define BOOT_MS 60000
@@ -75,7 +75,7 @@ TEST(boots_and_is_what_it_should_be)
 	CHECK(strstr(buf_str(&out), "sk-secret") == NULL);
 	CHECK_INT(shell(1, "tail -n +2 /proc/net/route; curl -sS -m 5 http://192.0.2.1/ 2>&1", &out), 7);
 	CHECK(strstr(buf_str(&out), "curl: (7)") == buf_str(&out));
-	CHECK_INT(shell(1, "df --output=size -BG / | tail -1; touch /root/x", &out), 1);
+	CHECK_INT(shell(1, "df --output=size -BG / | tail -1; touch /etc/x", &out), 1);
 	ask(1, "status\n", &out);
 	CHECK_STR(buf_str(&out), "ok\nrunning tcg\n");
 	ask(1, "console\n", &out);
@@ -125,6 +125,30 @@ TEST(up_takes_over)
 	CHECK(clock_mono_ms() - start < 1000);
 	CHECK_INT(shell(1, "cat /proc/sys/kernel/random/boot_id", &after), 0);
 	CHECK_STR(buf_str(&after), buf_str(&before));
+	CHECK_INT(count(true, 1, NULL), 1);
+}
+
+/* A login's runtime folder goes at its end, and another login may have another: the VM stays reachable. */
+TEST(socket_is_lost_or_moves)
+{
+	CLEAN_BUF struct buf before = BUF_INIT;
+	CLEAN_BUF struct buf after = BUF_INIT;
+	CLEAN_FREE char *socket = xasprintf("%s/1.sock", here.paths.runtime);
+	CLEAN_FREE char *other = xasprintf("%s/elsewhere", here.root);
+	CHECK_INT(shell(1, "cat /proc/sys/kernel/random/boot_id", &before), 0);
+	CHECK_INT(unlink(socket), 0);
+	in_state(1, SANDBOX_RUNNING);
+	CHECK_INT(shell(1, "cat /proc/sys/kernel/random/boot_id", &after), 0);
+	CHECK_STR(buf_str(&after), buf_str(&before));
+	char *runtime = here.paths.runtime;
+	here.paths.runtime = other;
+	CHECK_INT(dir_make(other, 0700, NULL), 0);
+	must_up(1);
+	CHECK_INT(shell(1, "cat /proc/sys/kernel/random/boot_id", &after), 0);
+	CHECK_STR(buf_str(&after), buf_str(&before));
+	CHECK(!file_exists(socket));
+	here.paths.runtime = runtime;
+	must_up(1);
 	CHECK_INT(count(true, 1, NULL), 1);
 }
 
@@ -283,10 +307,8 @@ TEST(second_keeper_is_refused)
 {
 	CLEAN_BUF struct buf out = BUF_INIT;
 	CLEAN_FREE char *folder = xasprintf("%s/sandboxes/2", here.paths.state);
-	CLEAN_FREE char *socket = xasprintf("%s/other.sock", here.paths.runtime);
-	const char *argv[] = {here.paths.self, KEEPER_VERB, "--folder", folder, "--socket", socket,
-			      "--vmlinux",     "/x",	    "--initrd", "/x",	"--host",   "x",
-			      "--cpus",	       "1",	    "--memory", "512",	NULL};
+	const char *argv[] = {here.paths.self, KEEPER_VERB, "--folder", folder, "--vmlinux", "/x",  "--initrd", "/x",
+			      "--host",	       "x",	    "--cpus",	"1",	"--memory",  "512", NULL};
 	const char *shell_argv[] = {"sh", "-c", "exec 3>&2; exec \"$@\"", "sh", NULL};
 	const char *all[32];
 	int n = 0;

@@ -1,0 +1,106 @@
+#!/bin/sh
+# The files of wait/: they block, end when they should and at once on a signal, and cost nothing meanwhile.
+. "$(dirname "$0")/../lib.sh"
+have python3 || { skip all "no python3"; exit 0; }
+printf '{"text":"quick"}\n{"text":"slow answer","delay_ms":3000}\n{"text":"third"}\n' >"$T/script"
+start || exit 1
+session s hello || { not_ok "a session"; exit 1; }
+W=$S/s/wait
+state() { sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null; }
+is_blocked() { [ "$(cat "/proc/$1/wchan" 2>/dev/null)" != 0 ] && [ "$(state "$1")" != R ]; }
+
+equal "wait/ lists nothing" "$(ls -A "$W")" ""
+equal "reply, when none waits, is the newest" "$(timeout 5 cat "$W/reply")" quick
+equal "idle ends at once" "$(timeout 5 cat "$W/idle")" idle
+equal "shipped ends at once" "$(timeout 5 cat "$W/shipped")" none
+equal "live shows the last run" "$(timeout 5 cat "$W/live")" quick
+
+echo more >>"$S/s/input"
+timeout 60 cat "$W/reply" >"$T/reply" &
+reply=$!
+timeout 60 cat "$W/idle" >"$T/idle" &
+idle=$!
+timeout 60 cat "$W/live" >"$T/live" &
+live=$!
+own $reply; own $idle; own $live
+
+# ---- signals, while the answer takes its three seconds
+python3 - "$W" <<'END' >"$T/py"
+import errno, os, select, signal, subprocess, sys, time
+w = sys.argv[1]
+def line(ok, name): print(("ok " if ok else "not ok ") + name, flush=True)
+def spawn(name):
+    return subprocess.Popen(["cat", w + "/" + name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+    p = spawn("idle"); time.sleep(0.1)
+    running = p.poll() is None
+    t = time.time(); p.send_signal(sig)
+    try: p.wait(2); line(running and p.returncode == -sig, "%s ends a parked reader" % sig.name)
+    except subprocess.TimeoutExpired: line(False, "%s ends a parked reader" % sig.name); p.kill()
+fd = os.open(w + "/idle", os.O_RDONLY | os.O_NONBLOCK)
+try: os.read(fd, 10); line(False, "O_NONBLOCK: EAGAIN")
+except OSError as e: line(e.errno == errno.EAGAIN, "O_NONBLOCK: EAGAIN")
+poll = select.poll(); poll.register(fd, select.POLLIN)
+line(poll.poll(50) == [], "poll says not ready")
+line(len(poll.poll(20000)) == 1, "poll says when it is")
+line(os.read(fd, 100).startswith(b"idle"), "and then it reads")
+os.close(fd)
+END
+while read -r a; do
+	case $a in "not ok "*) not_ok "${a#not ok }" ;; "ok "*) ok "${a#ok }" ;; *) note "$a" ;; esac
+done <"$T/py"
+wait $reply $idle $live
+equal "reply gives the new answer" "$(cat "$T/reply")" "slow answer"
+equal "idle gives the status" "$(cat "$T/idle")" idle
+equal "live gives the text" "$(cat "$T/live")" "slow answer"
+
+# ---- many
+threads=$(ls "/proc/$DAEMON/task" | wc -l)
+python3 - "$W" "$S/s/settings/network" "$DAEMON" <<'END' >"$T/py"
+import os, subprocess, sys, time
+w, setting, daemon = sys.argv[1:]
+def rss(): return int([l for l in open("/proc/%s/status" % daemon) if l.startswith("VmRSS")][0].split()[1])
+before = rss()
+p = [subprocess.Popen(["cat", w + "/change"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(200)]
+deadline = time.time() + 20
+def blocked(pid):
+    try: return "fuse" in open("/proc/%d/stack" % pid).read() or "request_wait" in open("/proc/%d/wchan" % pid).read()
+    except OSError: return False
+while time.time() < deadline and not all(blocked(x.pid) for x in p): time.sleep(0.05)
+print("parked", sum(blocked(x.pid) for x in p))
+print("threads", len(os.listdir("/proc/%s/task" % daemon)))
+print("memory", "small" if rss() - before < 10240 else rss() - before)
+t = time.time(); os.stat(w + "/../status"); print("stat", "quick" if time.time() - t < 1 else "slow")
+open(setting, "w").write("none\n"); open(setting, "w").write("registries\n")
+ended = 0
+for x in p:
+    try: x.wait(10); ended += 1
+    except subprocess.TimeoutExpired: x.kill()
+print("ended", ended)
+END
+equal "200 parked readers" "$(grep parked "$T/py")" "parked 200"
+equal "no thread for them" "$(grep threads "$T/py")" "threads $threads"
+equal "no memory for them" "$(grep memory "$T/py")" "memory small"
+equal "stat goes on" "$(grep stat "$T/py")" "stat quick"
+equal "a change ends all" "$(grep ended "$T/py")" "ended 200"
+
+# ---- the end of a session, and of the daemon
+cat "$W/change" >/dev/null 2>"$T/err" &
+pid=$!
+own $pid
+within 5 is_blocked $pid
+rmdir "$S/s"
+wait $pid
+contains "destroyed: ESHUTDOWN" "$(cat "$T/err")" "shutdown"
+printf '{"text":"x","delay_ms":60000}\n' >"$T/script"
+(cd "$P" && echo hello >"$S/new/t")
+cat "$S/t/wait/reply" >/dev/null 2>"$T/err" &
+pid=$!
+own $pid
+within 5 is_blocked $pid
+kill -TERM "$DAEMON"
+check "SIGTERM ends the daemon" within 20 is_gone "$DAEMON"
+wait $pid
+contains "its reader hears ESHUTDOWN" "$(cat "$T/err")" "shutdown"
+check "and nothing is mounted" sh -c "! grep -q ' $M ' /proc/self/mountinfo"

@@ -1,0 +1,64 @@
+#!/bin/sh
+# No listed file blocks and no read has an effect: whatever crawls the tree ends soon and changes nothing.
+. "$(dirname "$0")/../lib.sh"
+start || exit 1
+for s in a b c; do session $s hello || exit 1; done
+echo "scratch" >"$S/new/.draft"
+ln -s "$P" "$M/projects/app"
+printf '{"text":"x","delay_ms":60000}\n' >"$T/script"
+(cd "$P" && echo hello >"$S/new/running")
+within 20 grep -q running "$S/running/status"
+picture() { cat "$M/index" "$M/events" "$M/error" "$S/a/transcript" "$S/b/transcript.jsonl" "$S/c/log" | cksum; }
+before=$(picture)
+# crawl NAME PROGRAM COMMAND: ends within 5 s.
+crawl() {
+	if ! have "$2"; then
+		skip "$1" "no $2"
+		return
+	fi
+	timeout 5 sh -c "$3" >"$T/out" 2>"$T/err"
+	code=$?
+	if [ $code = 124 ]; then not_ok "$1 ends"; else ok "$1 ends"; fi
+	equal "$1 changes nothing" "$(picture)" "$before"
+}
+cd "$M" || exit 1
+crawl "find" find "find . -type f -exec cat {} +"
+equal "find reads all without an error" "$(wc -c <"$T/err")" 0
+crawl "grep -r" grep "grep -r hello ."
+contains "grep finds" "$(cat "$T/out")" "sessions/a/transcript"
+crawl "rg" rg "rg -uuu hello ."
+crawl "tar" tar "tar cf '$T/t.tar' ."
+equal "tar says nothing" "$(cat "$T/err")" ""
+mkdir "$T/x" && tar xf "$T/t.tar" -C "$T/x"
+equal "tar has the text" "$(cat "$T/x/sessions/a/transcript")" "$(cat "$S/a/transcript")"
+crawl "rsync" rsync "rsync -a '$M/' '$T/r/'"
+crawl "cp -r" cp "cp -r '$M' '$T/c'"
+equal "cp has the text" "$(cat "$T/c/sessions/b/transcript.jsonl")" "$(cat "$S/b/transcript.jsonl")"
+crawl "ls -lR" ls "ls -lR ."
+crawl "du" du "du -a ."
+crawl "git status" git "git status"
+crawl "python walk" python3 "python3 -c \"
+import os
+for d, _, files in os.walk('.'):
+    for f in files:
+        open(os.path.join(d, f), 'rb').read()\""
+crawl "stat of what is not there" stat "for i in 1 2 3 4 5 6 7 8 9; do stat .git .Trash .hidden sessions/a/.git sessions/a/4913; done"
+cd /
+
+# ---- one listing while sessions come and go
+for i in $(seq 40); do (cd "$P" && echo hello >"$S/new/n$i") & done
+wait
+equal "40 at once" "$(ls -d "$S"/n[0-9]* | wc -l)" 40
+python3 - "$S" <<'END' >"$T/py"
+import os, sys
+s = sys.argv[1]
+seen = []
+for i, e in enumerate(os.scandir(s)):
+    seen.append(e.name)
+    if i == 5:
+        for n in ("n1", "n40"):
+            try: os.rmdir(os.path.join(s, n))
+            except OSError: open(s + "/" + n + "/ctl", "w").write("destroy force\n")
+print(len(seen) == len(set(seen)), set(seen) >= {"new", "a", "b", "c", "n20", "n39"})
+END
+equal "a listing is right while they go" "$(cat "$T/py")" "True True"

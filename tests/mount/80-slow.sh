@@ -1,0 +1,122 @@
+#!/bin/sh
+# A backend that is slow or fails: who waits, for how long, and what they are told. Runs the face with tests/unit/
+# fake_backend.c, where a kind of request can be told to take its time.
+BERTHFS=$(dirname "${BERTHFS:-$(dirname "$0")/../../build/berthfs}")/tests/berthfs-fake
+. "$(dirname "$0")/../lib.sh"
+have python3 || { skip all "no python3"; exit 0; }
+start || exit 1
+READ=0 CWD=1 DRAFT=2 CREATE=3 MESSAGE=4 CTL=5 DESTROY=13 # as in backend.h
+fake() { printf '%s\n' "$@" >"$T/state/berthfs/fake"; }
+messages() { grep -c . "$T/state/berthfs/messages" 2>/dev/null; }
+now() { date +%s%3N; }
+# took LOW HIGH NAME COMMAND...: the command ends after LOW to HIGH milliseconds; its exit code is in $code.
+took() {
+	took_low=$1 took_high=$2 took_name=$3
+	shift 3
+	took_from=$(now)
+	timeout 20 "$@"
+	code=$?
+	took_ms=$(($(now) - took_from))
+	if [ $took_ms -ge "$took_low" ] && [ $took_ms -le "$took_high" ]; then
+		ok "$took_name"
+	else
+		not_ok "$took_name"
+		note "$took_ms ms, not $took_low to $took_high"
+	fi
+}
+
+# ---- close waits for the commit, others do not wait for it
+fake "$MESSAGE 1500 0"
+took 1400 4000 "close waits for the commit" sh -c "echo one >> $S/s/input"
+equal "and it is there" "$(messages)" 1
+sh -c "echo two >> $S/s/input" &
+pid=$!
+flushing() { [ "$(cut -d ' ' -f 3 "/proc/$pid/stat")" != R ] && grep -q fuse_flush "/proc/$pid/stack" 2>/dev/null; }
+within 1 flushing
+took 0 700 "others go on meanwhile" sh -c "stat $S/s/status >$T/out"
+wait $pid
+fake "$MESSAGE 0 28"
+: >"$M/error"
+contains "a commit that fails is an error of close" "$(echo three | dd of="$S/s/input" 2>&1)" "No space"
+contains "with words" "$(cat "$M/error")" "told to fail"
+fake ""
+
+# ---- a writer that cannot be looked at: committed at RELEASE, and later requests wait for it
+if unshare -pf true 2>/dev/null; then
+	fake "$MESSAGE 1000 0"
+	n=$(messages)
+	unshare -pf sh -c "echo four > $S/s/input"
+	took 500 3000 "the next request waits for a commit at RELEASE" sh -c "cat $S/s/id >$T/out"
+	equal "and it is done then" "$(messages)" $((n + 1))
+	fake "$MESSAGE 6000 0"
+	unshare -pf sh -c "echo five > $S/s/input"
+	took 1500 4000 "but for 2 s at most" sh -c "cat $S/s/id >$T/out"
+	committed() { [ "$(messages)" = $((n + 2)) ]; }
+	check "and it is done in the end" within 10 committed
+	fake ""
+else
+	skip "a writer in another pid namespace" "no unshare -pf"
+fi
+
+# ---- what holds a lock is answered after 2 s
+fake "$CTL 5000 0" "$DESTROY 5000 0" "$CWD 5000 0" "$DRAFT 5000 0"
+: >"$M/error"
+took 1900 3500 "a write that is not answered ends after 2 s" sh -c "echo stop | dd of=$S/s/ctl 2>$T/err"
+contains "as timed out" "$(cat "$T/err")" "timed out"
+contains "with words" "$(cat "$M/error")" "not answered in time"
+took 1900 3500 "rmdir too" sh -c "rmdir $S/s 2>$T/err"
+contains "with the same errno" "$(cat "$T/err")" "timed out"
+took 1900 6000 "creating goes on without the writer's folder" sh -c "echo hello > $S/new/made"
+check "and makes the session" test -d "$S/made"
+fake ""
+within 10 sh -c "! test -d $S/s"
+
+# ---- signals
+fake "$READ 20000 0"
+python3 - "$S/made" <<'END' >"$T/py"
+import os, signal, subprocess, sys, time
+def line(ok, name): print(("ok " if ok else "not ok ") + name, flush=True)
+for name in ("transcript", "plan"):
+    p = subprocess.Popen(["cat", sys.argv[1] + "/" + name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    deadline = time.time() + 5
+    while time.time() < deadline and "fuse" not in open("/proc/%d/stack" % p.pid).read(): time.sleep(0.02)
+    p.send_signal(signal.SIGINT)
+    try: p.wait(1); line(p.returncode == -2, "Ctrl-C ends a slow read of " + name)
+    except subprocess.TimeoutExpired: line(False, "Ctrl-C ends a slow read of " + name); p.kill()
+END
+while read -r a; do
+	case $a in "not ok "*) not_ok "${a#not ok }" ;; "ok "*) ok "${a#ok }" ;; *) note "$a" ;; esac
+done <"$T/py"
+fake "$MESSAGE 1000 0"
+n=$(messages)
+python3 - "$S/made/input" <<'END' >"$T/py"
+import os, signal, sys, time
+signal.signal(signal.SIGALRM, lambda *a: None) # a signal that is handled must not make a message fail or come twice
+signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+fd = os.open(sys.argv[1], os.O_WRONLY)
+os.write(fd, b"through signals\n")
+try: os.close(fd); print("closed")
+except OSError as e: print(e)
+END
+equal "a close that is interrupted by handled signals" "$(cat "$T/py") $(($(messages) - n))" "closed 1"
+
+# ---- the end: what is under way is finished
+fake "$MESSAGE 1500 0"
+n=$(messages)
+sh -c "echo last >> $S/made/input" &
+pid=$!
+within 1 flushing
+python3 - "$S/made/input" "$T/written" <<'END' &
+import os, sys, time
+fd = os.open(sys.argv[1], os.O_WRONLY)
+os.write(fd, b"still open\n")
+open(sys.argv[2], "w").close()
+time.sleep(30)
+END
+own $!
+within 5 test -f "$T/written"
+took 500 6000 "umount waits for commits" "$BERTHFS" umount "$M"
+wait $pid
+equal "their writers were told" $? 0
+equal "what was written to an open file is sent, too" "$(tail -n 2 "$T/state/berthfs/messages" | grep -c 'last\|still open')" 2

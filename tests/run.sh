@@ -1,0 +1,269 @@
+#!/bin/sh
+# Builds berthfs and runs its tests: every suite, or those that are named, or single tests of them.
+#
+#   sh tests/run.sh                      all of the default suites
+#   sh tests/run.sh unit mount           two suites
+#   sh tests/run.sh unit/test_engine     one test; more: mount/20-reads e2e/10-main
+#   sh tests/run.sh sanitize long bench  suites that are not in the default set
+#
+# A test is a program that prints lines `ok NAME`, `not ok NAME` or `skip NAME: why`. One that ends with an error and has
+# not said what was wrong counts as failed, and so does one that runs longer than its limit (300 s, or what the line
+# "time limit: N s" in its source says). The last line is `N passed, N failed, N skipped`.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+root=$PWD
+default="lint unit mount e2e crash vm fuzz"
+all="$default sanitize long bench"
+default_limit=300
+grace=45 # seconds between SIGTERM and SIGKILL: a test tidies up in them
+
+usage() {
+	echo "usage: tests/run.sh [SUITE | SUITE/TEST]...   suites: $all" >&2
+	exit 64
+}
+[ $# -gt 0 ] || set -- $default
+for word; do
+	case " $all " in
+	*" ${word%%/*} "*) ;;
+	*) usage ;;
+	esac
+done
+
+passed=0 failed=0 skipped=0 runner=
+TMPDIR=$(mktemp -d /tmp/bt.XXXXXX) || exit 1 # also the mark by which the processes of this run are known
+export TMPDIR
+mkdir "$TMPDIR/run"
+tidy() {
+	trap - EXIT INT TERM HUP
+	[ -z "$runner" ] || { kill -TERM "$runner" 2>/dev/null && wait "$runner"; }
+	rm -rf --one-file-system "$TMPDIR"
+}
+trap 'tidy' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# ---- one test ----
+
+count() { grep -c "^$1 " "$2"; }
+
+limit_of() {
+	limit=$(sed -n 's/.*time limit: \([0-9]*\) s.*/\1/p' "$1" 2>/dev/null | head -n 1)
+	echo $((${limit:-$default_limit} * ${slower:-1}))
+}
+
+# run_test NAME SOURCE COMMAND...: in a session of its own, so that a hanging one ends with all that it started.
+run_test() {
+	name=$1 limit=$(limit_of "$2")
+	shift 2
+	out=$TMPDIR/run/out
+	from=$(date +%s)
+	setsid timeout -k $grace "$limit" "$@" >"$out" 2>&1 </dev/null &
+	runner=$!
+	wait $runner
+	code=$?
+	seconds=$(($(date +%s) - from))
+	for pid in $(ps -s $runner -o pid= 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
+	runner=
+	bad=$(count "not ok" "$out")
+	if [ $code = 124 ] || [ $code = 137 ]; then
+		echo "not ok $name: it did not end within $limit s" >>"$out"
+	elif [ $code != 0 ] && [ "$bad" = 0 ]; then
+		echo "not ok $name: it ended with code $code" >>"$out"
+	elif [ "$bad" = 0 ] && ! grep -qE '^(ok|skip) ' "$out"; then
+		echo "not ok $name: it printed no result" >>"$out"
+	fi
+	note_result "$name" $seconds "$out"
+}
+
+# note_result NAME SECONDS OUT: shows and counts.
+note_result() {
+	bad=$(count "not ok" "$3")
+	echo "--- $1, $2 s"
+	if [ "$bad" = 0 ]; then grep -aE '^(ok|skip) ' "$3"; else cat "$3"; fi
+	passed=$((passed + $(count ok "$3")))
+	failed=$((failed + bad))
+	skipped=$((skipped + $(count skip "$3")))
+	echo "$2 $1" >>"$TMPDIR/run/times"
+	[ "$bad" = 0 ] || grep -a "^not ok " "$3" | sed "s,^not ok ,$1: ," >>"$TMPDIR/run/failures"
+}
+
+# wanted SUITE/TEST: is it the suite's turn as a whole, or this test's?
+wanted() { [ -z "$only" ] || [ "$only" = "${1#*/}" ]; }
+
+# scripts SUITE: each script of tests/SUITE, by the shell that its first line names.
+scripts() {
+	for file in tests/"$1"/*.sh; do
+		test_name=$1/$(basename "$file" .sh)
+		[ -f "$file" ] && wanted "$test_name" || continue
+		found=1
+		case $(head -n 1 "$file") in
+		*bash*) run_test "${label:-}$test_name" "$file" bash "$file" ;;
+		*) run_test "${label:-}$test_name" "$file" sh "$file" ;;
+		esac
+	done
+}
+
+# programs SUITE BUILD: each tests/SUITE/test_*.c, as built.
+programs() {
+	for file in tests/"$1"/test_*.c; do
+		test_name=$1/$(basename "$file" .c)
+		[ -f "$file" ] && wanted "$test_name" || continue
+		found=1
+		run_test "${label:-}$test_name" "$file" "$2/tests/$(basename "$file" .c)"
+	done
+}
+
+# ---- builds ----
+
+# build DIR [OPTION...]: sets it up once, compiles; its output is shown if it fails. Warnings are errors in the plain
+# build alone: with sanitizers the compiler warns of code that it has itself put in.
+build() {
+	dir=$1
+	shift
+	log=$TMPDIR/run/build
+	from=$(date +%s)
+	if { [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"$log" 2>&1; } &&
+		meson compile -C "$dir" >"$log" 2>&1; then
+		echo "built $dir, $(($(date +%s) - from)) s"
+		return 0
+	fi
+	cat "$log"
+	echo "not ok build of $dir"
+	failed=$((failed + 1))
+	echo "build of $dir" >>"$TMPDIR/run/failures"
+	return 1
+}
+
+# ---- suites ----
+
+suite_lint() { scripts lint; }
+suite_unit() { programs unit build; }
+suite_mount() { scripts mount; }
+suite_e2e() { scripts e2e; }
+suite_crash() { scripts crash; }
+suite_long() { scripts long; }
+suite_bench() { scripts bench; }
+
+# The base image is made before the tests' clocks run, once for all (it stays in the user's cache).
+suite_vm() {
+	found=1
+	from=$(date +%s)
+	if ! build/berthfs image build; then
+		echo "not ok the base image cannot be built" >"$TMPDIR/run/out"
+		note_result vm/image $(($(date +%s) - from)) "$TMPDIR/run/out"
+		return
+	fi
+	echo "the base image is there, $(($(date +%s) - from)) s"
+	programs vm build
+	scripts vm
+}
+
+# Some seconds each: by the fuzzing engine where clang has it, else the seeds alone.
+suite_fuzz() {
+	fuzz_build=build
+	if echo 'int LLVMFuzzerTestOneInput(const char *p, unsigned long n) { return !p && n; }' >"$TMPDIR/run/f.c" &&
+		clang -fsanitize=fuzzer,address "$TMPDIR/run/f.c" -o "$TMPDIR/run/f" 2>/dev/null; then
+		CC=clang build build-fuzz -Db_sanitize=address,undefined -Db_lundef=false \
+			-Dc_args=-fsanitize=fuzzer-no-link || return
+		fuzz_build=build-fuzz
+	fi
+	for file in tests/fuzz/fuzz_*.c; do
+		target=$(basename "$file" .c)
+		[ -f "$file" ] && wanted "fuzz/$target" || continue
+		found=1
+		run_test "fuzz/$target" "$file" sh tests/fuzz/run-one.sh "$fuzz_build/tests/$target" "$target" \
+			"$([ $fuzz_build = build ] && echo replay || echo fuzz)"
+	done
+}
+
+# The unit and mount suites again, with checks compiled in.
+suite_sanitize() {
+	found=1
+	slower=3
+	for kind in asan tsan; do
+		case $kind in
+		asan) build build-asan -Db_sanitize=address,undefined || continue ;;
+		tsan) build build-tsan -Db_sanitize=thread || continue ;;
+		esac
+		label="$kind/"
+		export BERTHFS="$root/build-$kind/berthfs"
+		export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+		export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+		programs unit "build-$kind"
+		scripts mount
+		unset BERTHFS
+	done
+	label= slower=
+}
+
+# ---- what is left ----
+
+# Processes that carry the mark of this run, and those whose parent does.
+marked() {
+	for proc in /proc/[0-9]*; do
+		pid=${proc#/proc/}
+		words=$(tr '\0' ' ' <"$proc/cmdline" 2>/dev/null)
+		case $words in
+		*qemu-system* | *vm-keeper* | *tool-daemon* | *berthfs*mount* | *berthfs-helper*) ;;
+		*) continue ;;
+		esac
+		parent=$(sed -n 's/^PPid:[^0-9]*//p' "$proc/status" 2>/dev/null)
+		for who in "$pid" "$parent"; do
+			tr '\0' '\n' <"/proc/$who/environ" 2>/dev/null | grep -qx "TMPDIR=$TMPDIR" && echo "$pid $words" && break
+		done
+	done
+}
+
+check_leftovers() {
+	out=$TMPDIR/run/out
+	: >"$out"
+	# What has been told to end gets a moment for it.
+	for try in 1 2 3 4 5 6 7 8 9 10; do
+		marked >"$TMPDIR/run/left"
+		[ -s "$TMPDIR/run/left" ] || break
+		sleep 0.5
+	done
+	if [ -s "$TMPDIR/run/left" ]; then
+		sed 's/^/# still runs: /' "$TMPDIR/run/left" >>"$out"
+		echo "not ok no process is left" >>"$out"
+		for pid in $(cut -d' ' -f1 "$TMPDIR/run/left"); do kill -9 "$pid" 2>/dev/null; done
+	else
+		echo "ok no process is left" >>"$out"
+	fi
+	if grep " $TMPDIR/" /proc/self/mountinfo >"$TMPDIR/run/left"; then
+		sed 's/^/# still mounted: /' "$TMPDIR/run/left" >>"$out"
+		echo "not ok no mount is left" >>"$out"
+		awk '{ print $5 }' "$TMPDIR/run/left" | while read -r dir; do umount -l "$dir" 2>/dev/null || fusermount3 -uz "$dir"; done
+	else
+		echo "ok no mount is left" >>"$out"
+	fi
+	note_result leftovers 0 "$out"
+}
+
+# ---- the run ----
+
+sh contrib/packages.sh build vm test || echo "# going on without them; tests that need them fail or are skipped"
+needs_build() { case " $* " in " lint ") return 1 ;; esac; }
+if ! needs_build "$@" || build build -Dwerror=true; then
+	for word; do
+		suite=${word%%/*} only=
+		[ "$suite" = "$word" ] || only=${word#*/}
+		echo "=== $word"
+		found=
+		suite_"$suite"
+		[ -n "$found" ] || [ -z "$only" ] || { echo "no test $word" && failed=$((failed + 1)); }
+	done
+	check_leftovers
+fi
+
+echo
+if [ -f "$TMPDIR/run/times" ] && [ "$(awk '$1 >= 10' "$TMPDIR/run/times" | wc -l)" -gt 0 ]; then
+	echo "slowest:"
+	sort -rn "$TMPDIR/run/times" | awk '$1 >= 10' | head -n 8 | sed 's/^\([0-9]*\) \(.*\)/  \1 s  \2/'
+fi
+if [ -f "$TMPDIR/run/failures" ]; then
+	echo "failed:"
+	sed 's/^/  /' "$TMPDIR/run/failures"
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

@@ -1,0 +1,269 @@
+/* Files, folders and unix sockets: whole or not at all, no link followed, no path too long. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "check.h"
+
+static char root[] = "/tmp/berthfs-fd-XXXXXX";
+
+static void put(const char *path, const char *text)
+{
+	CHECK_INT(file_write(path, text, strlen(text), 0600, NULL), 0);
+}
+
+TEST(read_and_write)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	struct err err = ERR_INIT;
+	put("a", "one\n");
+	CHECK_INT(file_write("a", "two", 3, 0644, NULL), 0);
+	CHECK_INT(file_read("a", &b, 100, NULL), 0);
+	CHECK_STR(buf_str(&b), "two");
+	struct stat st;
+	stat("a", &st);
+	CHECK_INT(st.st_mode & 07777, 0644);
+	buf_reset(&b);
+	CHECK_INT(file_read("a", &b, 3, NULL), 0);
+	CHECK_INT(file_read("a", &b, 2, &err), -EFBIG);
+	CHECK_INT(file_read("none", &b, 2, &err), -ENOENT);
+	CHECK(strstr(err.text, "none"));
+	CHECK_INT(file_write("no/folder", "x", 1, 0600, &err), -ENOENT);
+	CHECK_INT(file_write(".", "x", 1, 0600, &err), -EBUSY);
+	CHECK(file_exists("a") && !file_exists("none"));
+}
+
+static void *rewrite(void *arg)
+{
+	CLEAN_FREE char *text = xmalloc(50000);
+	for (int i = 0; i < 100; i++) {
+		memset(text, 'a' + i % 26, 50000);
+		if (file_write("whole", text, 50000, 0600, NULL))
+			return root;
+	}
+	return NULL;
+}
+
+/* A reader sees one whole version, whenever it looks. */
+TEST(a_written_file_is_never_seen_in_part)
+{
+	pthread_t t;
+	void *failed;
+	put("whole", "");
+	CHECK_INT(rewrite(NULL) != NULL, 0);
+	pthread_create(&t, NULL, rewrite, NULL);
+	for (int i = 0; i < 2000; i++) {
+		CLEAN_BUF struct buf b = BUF_INIT;
+		if (file_read("whole", &b, 1 << 20, NULL) || b.n != 50000 || b.p[0] != b.p[49999]) {
+			CHECK(!"it is whole");
+			break;
+		}
+	}
+	pthread_join(t, &failed);
+	CHECK(!failed);
+}
+
+/* Is a temporary file there? */
+static bool left_over(void)
+{
+	bool found = false;
+	DIR *d = opendir(".");
+	for (struct dirent *e; (e = readdir(d));)
+		found |= strstr(e->d_name, ".tmp-") != NULL;
+	closedir(d);
+	return found;
+}
+
+/* On a full disk the old text stays and no temporary file is left. */
+TEST(a_write_that_fails_leaves_the_old_file)
+{
+	pid_t pid;
+	int status;
+	put("old", "old text");
+	if (!(pid = fork())) {
+		signal(SIGXFSZ, SIG_IGN);
+		setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
+		char big[8192] = {0};
+		_exit(file_write("old", big, sizeof big, 0600, NULL) == -EFBIG ? 0 : 1);
+	}
+	waitpid(pid, &status, 0);
+	CHECK_INT(status, 0);
+	CLEAN_BUF struct buf b = BUF_INIT;
+	file_read("old", &b, 100, NULL);
+	CHECK_STR(buf_str(&b), "old text");
+	CHECK(!left_over());
+}
+
+TEST(folders)
+{
+	struct err err = ERR_INIT;
+	struct stat st;
+	CHECK_INT(dir_make("p/q/r", 0700, NULL), 0);
+	CHECK_INT(dir_make("p/q/r", 0700, NULL), 0);
+	stat("p/q/r", &st);
+	CHECK_INT(st.st_mode & 0777, 0700);
+	put("file", "x");
+	CHECK_INT(dir_make("file/q", 0700, &err), -ENOTDIR);
+	CHECK_INT(dir_remove("none", NULL), 0);
+	CHECK_INT(dir_remove("file", NULL), 0);
+	CHECK(!file_exists("file"));
+}
+
+/* Links in a tree are removed and what they point to stays. */
+TEST(removing_a_tree_follows_no_link)
+{
+	dir_make("outside", 0700, NULL);
+	put("outside/kept", "x");
+	dir_make("tree/deep", 0700, NULL);
+	CHECK_INT(symlink("../../outside", "tree/deep/link") | symlink("/", "tree/root") | symlink("gone", "tree/dangling"), 0);
+	CHECK_INT(mkfifo("tree/fifo", 0600), 0);
+	CHECK_INT(symlink("outside", "way"), 0);
+	CHECK_INT(dir_remove("tree", NULL), 0);
+	CHECK_INT(dir_remove("way", NULL), 0);
+	CHECK(!file_exists("tree") && file_exists("outside/kept") && access("way", F_OK));
+}
+
+/* Go's module cache and others make folders that nobody may write; root may always, so another user tries. */
+TEST(removing_a_tree_opens_closed_folders)
+{
+	int status;
+	pid_t pid = fork();
+	if (!pid) {
+		if (dir_make("closed", 0755, NULL) || chown("closed", 65534, 65534) || chmod(".", 0755))
+			_exit(1);
+		if (geteuid() == 0 && (setgid(65534) || setuid(65534)))
+			_exit(2);
+		if (dir_make("closed/a/b", 0700, NULL) || file_write("closed/a/b/c", "x", 1, 0400, NULL))
+			_exit(3);
+		chmod("closed/a/b", 0);
+		chmod("closed/a", 0500);
+		/* its own parent belongs to somebody else: all below has to go all the same */
+		_exit(dir_remove("closed/a", NULL) ? 4 : access("closed/a", F_OK) ? 0 : 5);
+	}
+	waitpid(pid, &status, 0);
+	CHECK_INT(WEXITSTATUS(status), 0);
+	CHECK_INT(dir_remove("closed", NULL), 0);
+}
+
+/* A mount inside is another file system: it is refused and not emptied. */
+TEST(removing_a_tree_stays_in_its_file_system)
+{
+	int status;
+	pid_t pid = fork();
+	if (!pid) {
+		if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+			_exit(99);
+		dir_make("host/inner", 0700, NULL);
+		if (mount("t", "host/inner", "tmpfs", 0, NULL))
+			_exit(99);
+		put("host/inner/kept", "x");
+		_exit(dir_remove("host", NULL) == -EXDEV && file_exists("host/inner/kept") ? 0 : 1);
+	}
+	waitpid(pid, &status, 0);
+	if (WEXITSTATUS(status) == 99)
+		printf("skip removing_a_tree_stays_in_its_file_system: no right to mount\n");
+	else
+		CHECK_INT(WEXITSTATUS(status), 0);
+	dir_remove("host", NULL);
+}
+
+static void echo_over(const char *path)
+{
+	struct err err = ERR_INIT;
+	CLEAN_FD int l = unix_listen(path, 0600, &err);
+	if (l < 0)
+		printf("# %s\n", err.text);
+	CHECK(l >= 0);
+	struct stat st;
+	CHECK(!stat(path, &st) && S_ISSOCK(st.st_mode) && (st.st_mode & 0777) == 0600);
+	CLEAN_FD int c = unix_connect(path, &err);
+	CHECK(c >= 0);
+	CLEAN_FD int s = accept(l, NULL, NULL);
+	uid_t uid = 1;
+	pid_t pid = 0;
+	CHECK_INT(unix_peer(s, &uid, &pid), 0);
+	CHECK(uid == getuid() && pid == getpid());
+	char got[5] = "";
+	CHECK_INT(fd_write_full(c, "hello", 5), 0);
+	CHECK_INT(fd_read_full(s, got, 5), 0);
+	CHECK(!memcmp(got, "hello", 5));
+	CHECK(fcntl(l, F_GETFD) & fcntl(c, F_GETFD) & FD_CLOEXEC);
+	fd_close(&c);
+	CHECK_INT(fd_read_full(s, got, 1), -EPIPE);
+	CHECK_INT(fd_write_full(s, "x", 1) && fd_write_full(s, "x", 1), 1); /* an error, and no signal */
+}
+
+TEST(sockets)
+{
+	struct err err = ERR_INIT;
+	echo_over("socket");
+	echo_over("socket"); /* a stale one is replaced */
+	CHECK_INT(unix_connect("socket", &err), -ECONNREFUSED);
+	CHECK_INT(unix_connect("none", &err), -ENOENT);
+	put("plain", "x");
+	CHECK_INT(unix_listen("plain", 0600, &err), -EADDRINUSE); /* a file in the way is no stale socket */
+	CHECK(file_exists("plain"));
+}
+
+TEST(sockets_with_long_paths)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	struct err err = ERR_INIT;
+	buf_adds(&b, root);
+	for (int i = 0; i < 20; i++)
+		buf_addf(&b, "/a-folder-with-a-long-name-%d", i);
+	dir_make(buf_str(&b), 0700, NULL);
+	buf_adds(&b, "/socket");
+	CHECK(b.n > 500);
+	echo_over(buf_str(&b));
+	buf_cut(&b, b.n - 6);
+	for (int i = 0; i < 30; i++)
+		buf_adds(&b, "name");
+	CHECK_INT(unix_listen(buf_str(&b), 0600, &err), -ENAMETOOLONG);
+}
+
+TEST(descriptors)
+{
+	int p[2], fd = -1;
+	CLEAN_BUF struct buf b = BUF_INIT;
+	fd_close(&fd);
+	CHECK(!pipe(p));
+	errno = EXDEV;
+	fd = take_fd(&p[1]);
+	CHECK(p[1] == -1 && fd >= 0);
+	CHECK_INT(fd_write_full(fd, "abc", 3), 0);
+	fd_close(&fd);
+	CHECK(fd == -1 && errno != 0);
+	CHECK_INT(fd_read_all(p[0], &b, 10), 0);
+	CHECK_STR(buf_str(&b), "abc");
+	CHECK_INT(fd_nonblock(p[0]), 0);
+	CHECK(fcntl(p[0], F_GETFL) & O_NONBLOCK);
+	fd_close(&p[0]);
+	CHECK_INT(fd_nonblock(-1), -EBADF);
+}
+
+int run_tests(void);
+#define main run_tests
+CHECK_MAIN()
+#undef main
+
+int main(void)
+{
+	if (!mkdtemp(root) || chdir(root))
+		return 1;
+	int rc = run_tests();
+	dir_remove(root, NULL);
+	return rc;
+}

@@ -1,0 +1,218 @@
+/* The strict pass: what is refused and what is not, by a table and against another reader (Python's). */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "backend/base/child.h"
+#include "backend/base/json.h"
+#include "backend/base/mem.h"
+#include "backend/base/utf8.h"
+#include "check.h"
+
+struct sample {
+	const char *text;
+	bool good;
+};
+
+/* Both readers have to say the same of these. */
+static const struct sample common[] = {
+	{"{}", true}, {"[]", true}, {" \t\r\n[ 1 , 2 ] \n", true}, {"\"\"", true}, {"null", true}, {"true", true},
+	{"false", true}, {"0", true}, {"-0", true}, {"10", true}, {"1.5", true}, {"-1.5e+10", true}, {"1E5", true},
+	{"1e-5", true}, {"0.0", true}, {"0e0", true}, {"{\"a\":{\"b\":[{}]}}", true}, {"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", true},
+	{"\"\\u00e9\\uD83D\\ude80\"", true}, {"\"\xC3\xA9\xF0\x9F\x9A\x80\"", true}, {"\"\x7f\"", true}, {"{\"\":1}", true},
+	{"123456789012345678901234567890", true}, {"[1,[2,[3]]]", true}, {"{\"a\":1,\"A\":2}", true},
+
+	{"", false}, {" ", false}, {"{", false}, {"}", false}, {"[", false}, {"[1", false}, {"[1,", false}, {"[1,]", false},
+	{"[,1]", false}, {"[1 2]", false}, {"{\"a\"}", false}, {"{\"a\":}", false}, {"{\"a\":1,}", false}, {"{a:1}", false},
+	{"{'a':1}", false}, {"{1:1}", false}, {"nul", false}, {"nulll", false}, {"True", false}, {"+1", false}, {"-", false},
+	{"01", false}, {"-01", false}, {"1.", false}, {".5", false}, {"1e", false}, {"1e+", false}, {"0x10", false}, {"1_000", false},
+	{"\"", false}, {"\"\\", false}, {"\"\\x41\"", false}, {"\"\\u12\"", false}, {"\"\\u12g4\"", false}, {"\"\t\"", false},
+	{"\"\n\"", false}, {"[1]]", false}, {"{}{}", false}, {"1 2", false}, {"// c\n1", false}, {"/* c */1", false},
+	{"[1]\xC2\xA0", false}, {"[1]\x0b", false}, {"\xEF\xBB\xBF{}", false}, {"\"a\" \"b\"", false}, {"[\"a\":1]", false},
+	{"{\"a\",\"b\"}", false}, {"--1", false}, {"1-1", false}, {"tru e", false},
+};
+
+/* Only the strict pass refuses these. */
+static const struct sample strict[] = {
+	{"{\"a\":1,\"a\":2}", false},
+	{"{\"a\":1,\"\\u0061\":2}", false},
+	{"{\"\\u00e9\":1,\"\xC3\xA9\":2}", false},
+	{"{\"\\uD83D\\uDE80\":1,\"\xF0\x9F\x9A\x80\":2}", false},
+	{"{\"x\":[{\"b\":1,\"c\":2,\"b\":3}]}", false},
+	{"{\"/\":1,\"\\/\":2}", false},
+	{"\"\\u0000\"", false},
+	{"{\"a\\u0000b\":1}", false},
+	{"\"\\uD83D\"", false},
+	{"\"\\uDE80\"", false},
+	{"\"\\uD83D\\uD83D\"", false},
+	{"\"\\uD83Dx\"", false},
+	{"\"\\uDE80\\uD83D\"", false},
+	{"\"\\uD83D\\n\"", false},
+	{"\"\x80\"", false},
+	{"\"\xC0\xAF\"", false},
+	{"\"\xED\xA0\x80\"", false},
+	{"\"\xF4\x90\x80\x80\"", false},
+	{"\"\xE2\x82\"", false},
+	{"NaN", false},
+	{"Infinity", false},
+	{"-Infinity", false},
+};
+
+static void check_table(const struct sample *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct err err = ERR_INIT;
+		int rc = json_check(s[i].text, strlen(s[i].text), &err);
+		if (rc != (s[i].good ? 0 : -EINVAL) || (rc && !*err.text)) {
+			printf("# %s: %d %s\n", s[i].text, rc, err.text);
+			CHECK(!"as the table says");
+		}
+		cJSON *o = json_parse(s[i].text, strlen(s[i].text), NULL);
+		CHECK(!o == !s[i].good);
+		cJSON_Delete(o);
+	}
+}
+
+TEST(table)
+{
+	check_table(common, ARRAY_LEN(common));
+	check_table(strict, ARRAY_LEN(strict));
+}
+
+TEST(nul_bytes_and_length)
+{
+	CHECK_INT(json_check("[1]\0", 4, NULL), -EINVAL);
+	CHECK_INT(json_check("\"a\0b\"", 5, NULL), -EINVAL);
+	CHECK_INT(json_check("[1]x", 3, NULL), 0); /* what lies behind the end does not count */
+	CHECK_INT(json_check("[1]", 2, NULL), -EINVAL);
+}
+
+static int depth_check(int depth, const char *open, const char *inner, const char *close)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	for (int i = 0; i < depth; i++)
+		buf_adds(&b, open);
+	buf_adds(&b, inner);
+	for (int i = 0; i < depth; i++)
+		buf_adds(&b, close);
+	return json_check(b.p, b.n, NULL);
+}
+
+TEST(depth)
+{
+	CHECK_INT(depth_check(JSON_DEPTH, "[", "", "]"), 0);
+	CHECK_INT(depth_check(JSON_DEPTH, "[", "1", "]"), 0);
+	CHECK_INT(depth_check(JSON_DEPTH + 1, "[", "", "]"), -EINVAL);
+	CHECK_INT(depth_check(JSON_DEPTH, "{\"a\":", "1", "}"), 0);
+	CHECK_INT(depth_check(JSON_DEPTH + 1, "{\"a\":", "1", "}"), -EINVAL);
+	CHECK_INT(depth_check(JSON_DEPTH / 2, "[{\"a\":", "1", "}]"), 0);
+	CHECK_INT(depth_check(1000000, "[", "", ""), -EINVAL); /* no stack is used up */
+	CHECK_INT(depth_check(1000000, "{\"a\":", "", ""), -EINVAL);
+}
+
+TEST(errors_name_the_place)
+{
+	struct err err = ERR_INIT;
+	json_check("{\"a\": 01}", 9, &err);
+	CHECK(strstr(err.text, "byte 7"));
+	json_check("{\"a\":1,\"b\":2,\"a\":3}", 19, &err);
+	CHECK(strstr(err.text, "\"a\""));
+}
+
+/* Python's json module, with everything that is not JSON switched off, on the common table. Lines: the text as hex. */
+static const char second_reader[] =
+	"import sys, json\n"
+	"def no(x): raise ValueError(x)\n"
+	"for line in sys.stdin:\n"
+	"    try: json.loads(bytes.fromhex(line).decode('utf-8'), parse_constant=no); print(1)\n"
+	"    except (ValueError, RecursionError): print(0)\n";
+
+TEST(the_same_as_another_reader)
+{
+	if (!child_found("python3")) {
+		printf("skip the_same_as_another_reader: no python3\n");
+		return;
+	}
+	CLEAN_BUF struct buf in = BUF_INIT, out = BUF_INIT;
+	for (size_t i = 0; i < ARRAY_LEN(common); i++) {
+		for (const char *p = common[i].text; *p; p++)
+			buf_addf(&in, "%02x", (unsigned char)*p);
+		buf_addc(&in, '\n');
+	}
+	const char *argv[] = {"python3", "-c", second_reader, NULL};
+	CHECK_INT(child_run(&(struct child){.argv = argv, .in = in.p, .in_n = in.n, .out = &out}, NULL), 0);
+	CHECK_INT(out.n, 2 * ARRAY_LEN(common));
+	for (size_t i = 0; i < ARRAY_LEN(common) && 2 * i < out.n; i++)
+		if ((out.p[2 * i] == '1') != common[i].good) {
+			printf("# %s: the other reader says %c\n", common[i].text, out.p[2 * i]);
+			CHECK(!"both say the same");
+		}
+}
+
+/* Mutated texts: whenever the strict pass accepts one, printing and reading again gives the same. */
+TEST(accepted_texts_survive_a_round_trip)
+{
+	static const char seed_text[] = "{\"a\":[1,-2.5e3,true,null],\"b\":{\"c\":\"x\\n\\u00e9\"},\"d\":\"\xC3\xA9\"}";
+	unsigned seed = 5, accepted = 0;
+	for (int round = 0; round < 30000; round++) {
+		char text[sizeof seed_text];
+		memcpy(text, seed_text, sizeof text);
+		for (int k = 0; k < 1 + round % 3; k++) {
+			seed = seed * 1103515245 + 12345;
+			size_t at = (seed >> 8) % (sizeof text - 1);
+			text[at] = "{}[]\",:\\u0e1-. tn\xC3"[(seed >> 24) % 19];
+		}
+		CLEAN_JSON cJSON *o = json_parse(text, sizeof text - 1, NULL);
+		if (!o)
+			continue;
+		CLEAN_BUF struct buf b = BUF_INIT, again = BUF_INIT;
+		json_print(&b, o);
+		CLEAN_JSON cJSON *second = json_parse(b.p, b.n, NULL);
+		if (second)
+			json_print(&again, second);
+		if (!second || strcmp(buf_str(&b), buf_str(&again))) {
+			printf("# %.*s -> %s -> %s\n", (int)sizeof text - 1, text, buf_str(&b), buf_str(&again));
+			CHECK(!"the same after a round trip");
+		}
+		accepted++;
+	}
+	CHECK(accepted > 100);
+}
+
+TEST(quoting)
+{
+	unsigned seed = 9;
+	for (int round = 0; round < 3000; round++) {
+		char junk[30];
+		CLEAN_BUF struct buf b = BUF_INIT;
+		size_t n = (size_t)round % sizeof junk;
+		for (size_t i = 0; i < n; i++)
+			junk[i] = (char)((seed = seed * 1103515245 + 12345) >> (round % 2 ? 16 : 25));
+		json_quote(&b, junk, n);
+		CLEAN_JSON cJSON *o = json_parse(b.p, b.n, NULL);
+		CHECK(cJSON_IsString(o));
+		if (o && utf8_valid(junk, n))
+			CHECK(strlen(o->valuestring) == n && !memcmp(o->valuestring, junk, n));
+	}
+	CLEAN_BUF struct buf b = BUF_INIT;
+	json_quote(&b, "a\0\xFF\"\\\n\x1f", 7);
+	CHECK_STR(buf_str(&b), "\"a\xEF\xBF\xBD\xEF\xBF\xBD\\\"\\\\\\n\\u001f\"");
+}
+
+TEST(getters)
+{
+	static const char text[] = "{\"s\":\"x\",\"S\":\"y\",\"i\":-7,\"f\":1.5,\"big\":9007199254740993,\"huge\":1e300,\"inf\":1e999,"
+				   "\"t\":true,\"n\":null,\"limit\":9007199254740992}";
+	CLEAN_JSON cJSON *o = json_parse(text, sizeof text - 1, NULL);
+	int64_t i = 1;
+	CHECK_STR(json_str(o, "s"), "x");
+	CHECK_STR(json_str(o, "S"), "y");
+	CHECK(!json_str(o, "i") && !json_str(o, "none") && !json_str(NULL, "s"));
+	CHECK(json_int(o, "i", &i));
+	CHECK_INT(i, -7);
+	CHECK(json_int(o, "limit", &i) && i == 9007199254740992);
+	CHECK(!json_int(o, "f", &i) && !json_int(o, "huge", &i) && !json_int(o, "inf", &i) && !json_int(o, "s", &i));
+	CHECK(json_bool(o, "t", false) && json_bool(o, "none", true) && !json_bool(o, "n", false) && json_bool(o, "s", true));
+	CHECK(json_get(o, "n") && !json_get(o, "N"));
+}
+
+CHECK_MAIN()

@@ -1,0 +1,140 @@
+/* The config file and values of settings. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "backend/base/mem.h"
+#include "backend/config.h"
+#include "check.h"
+
+static struct err err;
+
+static struct config *parse(const char *text)
+{
+	struct config *c = NULL;
+	err = ERR_INIT;
+	int rc = config_parse(text, strlen(text), &c, &err);
+	CHECK(!rc == !!c && !rc == !err.code);
+	return c;
+}
+
+static bool refused(const char *text, const char *words)
+{
+	struct config *c = parse(text);
+	bool ok = !c && strstr(err.text, words);
+	if (!ok)
+		printf("# %s: %s\n", text, c ? "accepted" : err.text);
+	config_put(c);
+	return ok;
+}
+
+TEST(defaults)
+{
+	struct config *c = parse("");
+	CHECK_STR(c->value[CONFIG_SANDBOX], "vm");
+	CHECK_STR(c->value[CONFIG_SIZE], "small");
+	CHECK_STR(c->value[CONFIG_NETWORK], "none");
+	CHECK_STR(c->value[CONFIG_MODEL], "");
+	CHECK_STR(c->value[CONFIG_ALLOW_DIR], "no");
+	CHECK_INT(config_int(c, CONFIG_BOOT_TIMEOUT), 60);
+	CHECK_INT(config_int(c, CONFIG_CHECK_TIMEOUT), 300);
+	config_put(c);
+}
+
+TEST(values)
+{
+	struct config *c = parse("# a comment\n\n  sandbox\t=  dir \r\nsandbox.allow-dir=yes\nmodel = script:/a = b\ncheck.timeout = 5 m");
+	CHECK_STR(c->value[CONFIG_SANDBOX], "dir");
+	CHECK_STR(c->value[CONFIG_ALLOW_DIR], "yes");
+	CHECK_STR(c->value[CONFIG_MODEL], "script:/a = b");
+	CHECK_INT(config_int(c, CONFIG_CHECK_TIMEOUT), 300);
+	struct config *d = config_get(c);
+	CHECK(d == c);
+	config_put(c);
+	CHECK_STR(d->value[CONFIG_SANDBOX], "dir");
+	config_put(d);
+	config_put(NULL);
+}
+
+TEST(refusals_name_line_and_reason)
+{
+	CHECK(refused("sandbox = vm\ncolour = red\n", "line 2: unknown key \"colour\"; known: model, project,"));
+	CHECK(refused("\n\nsandbox\n", "line 3"));
+	CHECK(refused("= x", "unknown key"));
+	CHECK(refused("sandbox = moon", "possible: vm dir"));
+	CHECK(refused("sandbox =", "cannot be"));
+	CHECK(refused("sandbox = v", "cannot be"));
+	CHECK(refused("sandbox = vm dir", "cannot be"));
+	CHECK(refused("size = small\nsize = large", "line 2: size stands twice, first in line 1"));
+	CHECK(refused("sandbox = \xFF", "UTF-8"));
+	CHECK(refused("workers = 0", "above 0"));
+	CHECK(refused("workers = many", "number"));
+	CHECK(refused("workers = 5 m", "number"));
+	static const char *const times[] = {"", "0", "-5", "5 d", "5.5", "99999999999999999999", "1000001 h", "s", "5 s s"};
+	for (size_t i = 0; i < ARRAY_LEN(times); i++) {
+		CLEAN_FREE char *line = xasprintf("check.timeout = %s", times[i]);
+		CHECK(refused(line, "needs a time"));
+	}
+}
+
+TEST(known_but_not_built)
+{
+	CHECK(refused("sandbox = container", "not built yet"));
+	CHECK_INT(err.code, EOPNOTSUPP);
+	CHECK(refused("sandbox = ssh:box", "not built yet"));
+	CHECK(refused("network = internet", "not built yet"));
+	CHECK(refused("ship = pr", "not built yet"));
+	CHECK(refused("model = claude", "cannot be reached yet"));
+	CHECK_INT(err.code, EOPNOTSUPP);
+}
+
+/* Each default that the first file shows holds when its # is taken away, alone and all together. */
+TEST(the_default_file_is_true)
+{
+	CLEAN_BUF struct buf text = BUF_INIT, bare = BUF_INIT;
+	config_default_text(&text);
+	struct config *plain = parse(""), *c = parse(buf_str(&text));
+	int keys = 0;
+	CLEAN_FREE char *copy = xstrdup(buf_str(&text));
+	char *rest = copy;
+	for (char *line; (line = strsep(&rest, "\n"));) {
+		if (line[0] != '#' || line[1] == ' ' || !strchr(line, '='))
+			continue;
+		if (config_line(line + 1, strlen(line + 1), &err)) {
+			printf("# %s: %s\n", line, err.text);
+			CHECK(!"a default is a good value");
+		}
+		buf_addf(&bare, "%s\n", line + 1);
+		keys++;
+	}
+	CHECK_INT(keys, CONFIG_KEYS);
+	struct config *all = parse(buf_str(&bare));
+	for (int i = 0; all && i < CONFIG_KEYS; i++) {
+		CHECK_STR(c->value[i], plain->value[i]);
+		CHECK_STR(all->value[i], plain->value[i]);
+	}
+	config_put(plain);
+	config_put(c);
+	config_put(all);
+}
+
+TEST(one_line_alone)
+{
+	CHECK_INT(config_line("size = large\n", 13, &err), 0);
+	CHECK_INT(config_line("size = largest", 12, &err), 0); /* the length counts, not the NUL */
+	CHECK_INT(config_line("# x", 3, &err), 0);
+	CHECK_INT(config_line("", 0, &err), 0);
+	CHECK_INT(config_line("size", 4, &err), -EINVAL);
+	CHECK_INT(config_line("sandbox = host", 14, &err), -EOPNOTSUPP);
+}
+
+TEST(single_values)
+{
+	CHECK_INT(value_check("sandbox", "dir", &err), 0);
+	CHECK_INT(value_check("ship", "branch x", &err), 0);
+	CHECK_INT(value_check("ship", "branch ", &err), -EINVAL);
+	CHECK_INT(value_check("ship", "moon", &err), -EINVAL);
+	CHECK_INT(value_check("model", "script:", &err), -EOPNOTSUPP);
+	CHECK_INT(value_check("nothing", "x", &err), -EINVAL);
+}
+
+CHECK_MAIN()

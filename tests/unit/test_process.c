@@ -1,0 +1,83 @@
+/* Processes that outlive their starter: what they inherit, and how they are told apart. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "check.h"
+#include "sandbox/process.h"
+
+TEST(start_times)
+{
+	char path[] = "/tmp/test-process-XXXXXX";
+	CLEAN_FD int fd = mkstemp(path);
+	CHECK(fd >= 0);
+	CHECK(process_start(getpid()) > 0);
+	CHECK_INT(process_start(0x7ffffff0), 0);
+	CLEAN_FREE char *self = xasprintf("%d %llu\n", (int)getpid(), process_start(getpid()));
+	CLEAN_FREE char *other = xasprintf("%d %llu\n", (int)getpid(), process_start(getpid()) + 1);
+	CHECK_INT(process_alive("/nonexistent"), 0);
+	CHECK_INT(file_write(path, self, strlen(self), 0600, NULL), 0);
+	CHECK_INT(process_alive(path), getpid());
+	CHECK_INT(file_write(path, other, strlen(other), 0600, NULL), 0);
+	CHECK_INT(process_alive(path), 0); /* the pid was given to another process */
+	CHECK_INT(file_write(path, "nonsense", 8, 0600, NULL), 0);
+	CHECK_INT(process_alive(path), 0);
+	unlink(path);
+}
+
+/* The detached shell says all about itself on descriptor 3. */
+TEST(detached_inherits_nothing)
+{
+	char log[] = "/tmp/test-process-XXXXXX";
+	CLEAN_FD int made = mkstemp(log);
+	CLEAN_FD int leaked = dup(made); /* not close-on-exec */
+	CLEAN_BUF struct buf out = BUF_INIT;
+	struct err err = ERR_INIT;
+	CHECK(made >= 0 && leaked >= 0);
+	setenv("SECRET_API_KEY", "sk-1", 1);
+	setenv("XDG_TEST", "kept", 1);
+	const char *argv[] = {"/bin/sh", "-c",
+			      "{ env; ls -l /proc/$$/fd; echo \"session $(cut -d' ' -f6 /proc/$$/stat)\"; pwd; } >&3; "
+			      "echo words; echo more >&2; exec 3>&-",
+			      NULL};
+	CLEAN_FD int fd = process_detach(argv, log, &err);
+	CHECK(fd >= 0);
+	CHECK_INT(fd_read_all(fd, &out, 1 << 20), 0);
+	CHECK(strstr(buf_str(&out), "SECRET") == NULL);
+	CHECK(strstr(buf_str(&out), "XDG_TEST=kept\n") != NULL);
+	CHECK(strstr(buf_str(&out), "PATH=") != NULL);
+	CHECK(strstr(buf_str(&out), " 0 -> /dev/null") != NULL);
+	CHECK(strstr(buf_str(&out), " 4 -> ") == NULL);
+	CHECK(buf_ends(&out, "\n/\n"));
+	CLEAN_FREE char *ours = xasprintf("session %d\n", (int)getsid(0));
+	CHECK(strstr(buf_str(&out), "session ") != NULL && strstr(buf_str(&out), ours) == NULL);
+	/* the log has both streams, and nothing is left for us to wait for */
+	CHECK_INT(waitpid(-1, NULL, WNOHANG), -1);
+	buf_reset(&out);
+	for (int i = 0; i < 500 && !strstr(buf_str(&out), "more\n"); i++) {
+		buf_reset(&out);
+		CHECK_INT(file_read(log, &out, 4096, NULL), 0);
+		clock_sleep_ms(10);
+	}
+	CHECK_STR(buf_str(&out), "words\nmore\n");
+	unlink(log);
+}
+
+TEST(missing_program_is_said)
+{
+	CLEAN_BUF struct buf out = BUF_INIT;
+	const char *argv[] = {"/nonexistent/program", NULL};
+	struct err err = ERR_INIT;
+	CLEAN_FD int fd = process_detach(argv, "/dev/null", &err);
+	CHECK(fd >= 0);
+	CHECK_INT(fd_read_all(fd, &out, 1 << 20), 0);
+	CHECK(strstr(buf_str(&out), "error cannot run the program") == buf_str(&out));
+	CHECK_INT(process_detach(argv, "/nonexistent/log", &err), -ENOENT);
+}
+
+CHECK_MAIN()
