@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,8 +17,6 @@
 #define CLONE_MS (60 * 60 * 1000) /* indexing a large history under emulation takes many minutes */
 #define ASK_MS	 (5 * 60 * 1000)
 #define HAVE_MAX 32 /* commits of the sandbox that a bundle may build on */
-
-static const char there_script[] = "[ -e \"$1/.git\" ]";
 
 /* $1 clone, $2 bundle, $3 branch, $4 commit, $5 name, $6 email, $7 shallow commits or "", $8 "sync" or "" */
 static const char clone_script[] = "set -eu\n"
@@ -130,18 +129,14 @@ static int run_clone(const struct clone_how *how, const char *inside, const char
 	return rc > 0 ? script_failed(err, rc, &out, "the project could not be cloned in the sandbox") : rc;
 }
 
+/* 1 if the clone is there: its last step is a rename, so it is whole. */
 static int clone_there(const struct clone_how *how, struct err *err)
 {
-	CLEAN_BUF struct buf out = BUF_INIT;
-	struct env_git g = {.env = how->env,
-			    .prefix = how->prefix,
-			    .step = "there",
-			    .script = there_script,
-			    .args = (const char *const[]){how->clone, NULL},
-			    .timeout_ms = ASK_MS,
-			    .cancel = how->cancel};
-	int rc = env_git(&g, &out, err);
-	return rc < 0 ? rc : !rc;
+	CLEAN_FREE char *git = xasprintf("%s/.git", how->clone);
+	struct env_stat st = {0};
+	int rc = env_stat(how->env, git, &st, err);
+	free(st.real);
+	return rc == -ENOENT ? 0 : rc ? rc : 1;
 }
 
 int clone_into(const struct clone_how *how, struct err *err)

@@ -49,8 +49,8 @@ static int load(struct worker *w, struct err *err)
 		session_free(w->s);
 		w->s = NULL;
 	}
-	if (!rc && w->s && w->s->stopping)
-		atomic_store(&w->cancel, true);
+	if (!atomic_load(&w->halt)) /* a stop is committed before the worker is told, so this forgets none */
+		atomic_store(&w->cancel, !rc && w->s && w->s->stopping);
 	return rc;
 }
 
@@ -101,7 +101,6 @@ static void *worker_main(void *arg)
 		pthread_mutex_lock(&e->lock);
 		if (slot->again && !atomic_load(&slot->w.halt)) {
 			slot->again = false;
-			atomic_store(&slot->w.cancel, false);
 			pthread_mutex_unlock(&e->lock);
 			continue;
 		}

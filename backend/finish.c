@@ -96,7 +96,8 @@ static int synced_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 	const struct sync_result *r = arg;
 	bool moved = strcmp(s->head, r->head);
 	session_set(&s->head, r->head);
-	s->unsynced = 0;
+	if (!*r->left.text) /* else only the sandbox has the work under a name */
+		s->unsynced = 0;
 	int rc = checks_text(tx, s, err);
 	if (!rc && moved) {
 		CLEAN_FREE char *line = xasprintf("synced %.12s", r->head);

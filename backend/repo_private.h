@@ -8,7 +8,7 @@
 #include "backend/base/err.h"
 #include "repo.h"
 
-#define GIT_LOCAL_MS   (60 * 1000)	/* commands that look at a work tree; large ones take seconds */
+#define GIT_LOCAL_MS   (5 * 60 * 1000) /* commands that look at a work tree; a large one on a slow disk takes minutes */
 #define GIT_NETWORK_MS (20 * 60 * 1000) /* fetch and push: as long as a slow line may need */
 #define GIT_ASK_MS     (60 * 1000)	/* ls-remote */
 

@@ -137,6 +137,17 @@ static int shipped(struct tx *tx, struct session *s, const char *words, struct e
 	return rc ? rc : next(tx, s, words, err);
 }
 
+/* A ship that cannot go on: its end has to be told in `ship` as well. */
+static int ship_failed(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	CLEAN_FREE char *outcome = xasprintf("blocked: %s", words);
+	session_set(&s->ship_text, outcome);
+	s->ship_ms = tx->now_ms;
+	int rc = db_run(tx->db, err, "UPDATE ships SET step='', outcome=?, at_ms=? WHERE session=? AND n=?", "tiii", outcome, tx->now_ms,
+			s->id, s->ship);
+	return rc ? rc : shipped(tx, s, outcome, err);
+}
+
 static int fail(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
 	s->stopping = 0;
@@ -220,7 +231,7 @@ static action *const table[STATES][EVENTS] = {
 			    [EVENT_FAILED] = fail, [EVENT_DESTROY] = destroy},
 	[STATE_SHIPPING] = {[EVENT_MESSAGE] = nothing, [EVENT_SHIPPED] = shipped, [EVENT_STOP] = stop_now, [EVENT_MERGE] = busy,
 			    [EVENT_SHIP] = busy, [EVENT_RETRY] = retry_now, [EVENT_SYNC] = busy, [EVENT_CHECK] = busy,
-			    [EVENT_FAILED] = shipped, [EVENT_DESTROY] = destroy},
+			    [EVENT_FAILED] = ship_failed, [EVENT_DESTROY] = destroy},
 	[STATE_FAILED] = {[EVENT_MESSAGE] = wake_failed, [EVENT_STOP] = nothing, [EVENT_MERGE] = is_failed, [EVENT_SHIP] = is_failed,
 			  [EVENT_RETRY] = retry, [EVENT_SYNC] = is_failed, [EVENT_CHECK] = is_failed,
 			  [EVENT_DESTROY] = destroy},

@@ -46,8 +46,6 @@ static const char pack_script[] = "cd -- \"$1\" || exit 3\n"
 				  "shift 3\n"
 				  "exec git bundle create -q \"$file\" HEAD --not \"$@\"\n";
 
-static const char drop_script[] = "rm -f -- \"$1\"*";
-
 struct look {
 	const char *both[KNOWN_MAX + 1]; /* of the candidates, those that the sandbox has too */
 	size_t n;
@@ -126,11 +124,10 @@ static int look_at_clone(const struct sync_how *how, struct look *look, struct s
 	return 0;
 }
 
-/* Has git in the sandbox write a bundle, and brings it to file. stem: how the names of such bundles begin inside. */
-static int fetch_file(const struct sync_how *how, const struct look *look, const char *stem, const char *file,
-		      struct err *err)
+/* Has git in the sandbox write a bundle to inside, and brings it to file. stem: how such names begin. */
+static int fetch_file(const struct sync_how *how, const struct look *look, const char *stem, const char *inside,
+		      const char *file, struct err *err)
 {
-	CLEAN_FREE char *inside = xasprintf("%s.%" PRIx64, stem, (uint64_t)clock_real_ms());
 	const char *args[KNOWN_MAX + 5] = {how->clone, inside, stem};
 	CLEAN_BUF struct buf text = BUF_INIT;
 	struct env_stat st = {0};
@@ -156,6 +153,7 @@ static int transfer(const struct sync_how *how, const struct look *look, struct 
 {
 	struct env_git name = {.env = how->env, .prefix = how->prefix, .step = "sync"};
 	CLEAN_FREE char *stem = env_git_file(&name), *file = xasprintf("%s/%s-sync.bundle", how->tmp_dir, how->prefix);
+	CLEAN_FREE char *inside = xasprintf("%s.%" PRIx64, stem, (uint64_t)clock_real_ms());
 	struct repo_fetch_how fetch = {.head = out->head,
 				       .branch = how->branch,
 				       .replace = how->replace ? how->old_head : NULL,
@@ -166,7 +164,7 @@ static int transfer(const struct sync_how *how, const struct look *look, struct 
 	out->transferred = rc == 0;
 	rc = 0;
 	if (out->transferred) {
-		rc = fetch_file(how, look, stem, file, err);
+		rc = fetch_file(how, look, stem, inside, file, err);
 		fetch.file = file;
 	}
 	rc = rc ? rc : repo_bundle_fetch(how->host_repo, &fetch, &out->fetch, &out->left);
@@ -174,7 +172,7 @@ static int transfer(const struct sync_how *how, const struct look *look, struct 
 		err_set(err, out->left.code, "%s", out->left.text);
 	if (out->transferred) {
 		unlink(file);
-		script(how, "drop", drop_script, (const char *const[]){stem, NULL}, ASK_MS, NULL, NULL);
+		env_remove(how->env, inside, NULL);
 	}
 	return rc;
 }

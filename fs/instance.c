@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/base/clock.h"
@@ -165,10 +166,30 @@ void instance_release(struct instance *i)
 	fd_close(&i->helper_fd);
 }
 
-bool instance_is_alive(const struct paths *paths)
+/* Who holds the lock on this inode? The kernel tells pids of our own namespace, which a file cannot. Lines are like
+ * "1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF". */
+static pid_t lock_owner(ino_t ino)
+{
+	CLEAN_BUF struct buf text = BUF_INIT;
+	if (file_read("/proc/locks", &text, 16 << 20, NULL))
+		return -1;
+	char *at = text.p;
+	for (char *line; (line = strsep(&at, "\n"));) {
+		int pid;
+		unsigned long long inode;
+		if (sscanf(line, "%*d: FLOCK %*s WRITE %d %*x:%*x:%llu", &pid, &inode) == 2 && inode == ino && pid > 0)
+			return pid;
+	}
+	return -1;
+}
+
+pid_t instance_pid(const struct paths *paths)
 {
 	CLEAN_FD int fd = lock_open(paths, "daemon.lock");
-	return fd >= 0 && lock_try(fd) == -EWOULDBLOCK;
+	struct stat st;
+	if (fd < 0 || lock_try(fd) != -EWOULDBLOCK || fstat(fd, &st))
+		return 0;
+	return lock_owner(st.st_ino);
 }
 
 int instance_wait_gone(const struct paths *paths, int ms)

@@ -21,8 +21,9 @@ struct instance {
 
 /* Takes both locks; waits for those of a daemon that is going away. -EBUSY with words if one is alive. */
 int instance_claim(const struct paths *paths, struct instance *out, struct err *err);
-/* Is a daemon of this instance alive? */
-bool instance_is_alive(const struct paths *paths);
+/* Pid of the daemon of this instance that is alive, as seen from here; 0 if there is none. -1: alive, but it runs where
+ * its pid cannot be told. */
+pid_t instance_pid(const struct paths *paths);
 /* Waits until it and its helper are gone; -ETIMEDOUT. */
 int instance_wait_gone(const struct paths *paths, int ms);
 void instance_release(struct instance *i);

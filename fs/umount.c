@@ -16,15 +16,16 @@
 /* ---- umount ---- */
 
 /* Ends the daemon of this instance as SIGTERM does and waits until it is gone. */
-static int end_daemon(const struct paths *paths, const struct record *r)
+static int end_daemon(const struct paths *paths, pid_t pid)
 {
-	if (kill(r->pid, SIGTERM)) {
-		fprintf(stderr, "berthfs: cannot end the daemon (pid %d): %s\n", (int)r->pid, strerror(errno));
+	if (pid < 0 || kill(pid, SIGTERM)) {
+		fprintf(stderr, "berthfs: cannot end the daemon (pid %d): %s\n", (int)pid,
+			pid < 0 ? "it runs in another pid namespace; end it there" : strerror(errno));
 		return EX_NOPERM;
 	}
 	if (!instance_wait_gone(paths, GONE_MS))
 		return EX_OK;
-	fprintf(stderr, "berthfs: the daemon (pid %d) is still finishing; see %s/log\n", (int)r->pid, paths->state);
+	fprintf(stderr, "berthfs: the daemon (pid %d) is still finishing; see %s/log\n", (int)pid, paths->state);
 	return EX_TEMPFAIL;
 }
 
@@ -62,12 +63,13 @@ int umount_main(const char *dir)
 	const char *home = getenv("HOME");
 	if (!path && !dir && home)
 		path = xasprintf("%s/berth", home);
+	pid_t pid = instance_pid(&paths);
 	int code;
 	if (!path) {
 		printf("nothing is mounted%s%s\n", dir ? " at " : "", dir ? dir : "");
 		code = EX_OK;
-	} else if (known && !strcmp(path, r.dir) && instance_is_alive(&paths)) {
-		code = end_daemon(&paths, &r);
+	} else if (known && !strcmp(path, r.dir) && pid) {
+		code = end_daemon(&paths, pid);
 	} else {
 		code = clear_dir(path);
 	}

@@ -31,7 +31,7 @@ not_ok() {
 	FAILED=1
 }
 skip() { echo "skip $NAME: $1: $2"; }
-note() { echo "# $*"; }
+note() { printf '# %s\n' "$*"; }
 own() { PIDS="$PIDS $1"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 

@@ -202,14 +202,14 @@ suite_sanitize() {
 marked() {
 	for proc in /proc/[0-9]*; do
 		pid=${proc#/proc/}
-		words=$(tr '\0' ' ' <"$proc/cmdline" 2>/dev/null)
-		case $words in
-		*qemu-system* | *vm-keeper* | *tool-daemon* | *berthfs*mount* | *berthfs-helper*) ;;
+		words=$(cat "$proc/cmdline" 2>/dev/null | tr '\0' ' ')
+		case $(cat "$proc/comm" 2>/dev/null):$words in
+		berthfs* | qemu-system* | *" vm-keeper "* | *" tool-daemon "*) ;;
 		*) continue ;;
 		esac
 		parent=$(sed -n 's/^PPid:[^0-9]*//p' "$proc/status" 2>/dev/null)
 		for who in "$pid" "$parent"; do
-			tr '\0' '\n' <"/proc/$who/environ" 2>/dev/null | grep -qx "TMPDIR=$TMPDIR" && echo "$pid $words" && break
+			cat "/proc/$who/environ" 2>/dev/null | tr '\0' '\n' | grep -qx "TMPDIR=$TMPDIR" && echo "$pid $words" && break
 		done
 	done
 }

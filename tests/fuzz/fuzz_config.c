@@ -1,5 +1,5 @@
-/* Feeds bytes to the reader of `config`: a text is accepted only if each of its lines is, and every value of an accepted
- * one holds by itself. Built with -fsanitize=fuzzer, or with -DFUZZ_MAIN. */
+/* Feeds bytes to the reader of `config`: a text is accepted only if each of its lines is, and every value of an
+ * accepted one holds by itself. Built with -fsanitize=fuzzer, or with -DFUZZ_MAIN. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Feeds bytes to the reader of drafts as a writer would, in growing pieces: a draft that is good in the end is refused at
- * no point before, and a refusal has words. Built with -fsanitize=fuzzer, or with -DFUZZ_MAIN. */
+/* Feeds bytes to the reader of drafts as a writer would, in growing pieces: a draft that is good in the end is refused
+ * at no point before, and a refusal has words. Built with -fsanitize=fuzzer, or with -DFUZZ_MAIN. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -41,21 +41,31 @@ contains "a commit that fails is an error of close" "$(echo three | dd of="$S/s/
 contains "with words" "$(cat "$M/error")" "told to fail"
 fake ""
 
-# ---- a writer that cannot be looked at: committed at RELEASE, and later requests wait for it
+# ---- writers that cannot be looked at: the daemon is in a pid namespace of its own. Committed at RELEASE, and later
+# requests wait for it
 if unshare -pf true 2>/dev/null; then
+	stop
 	fake "$MESSAGE 1000 0"
 	n=$(messages)
-	unshare -pf sh -c "echo four > $S/s/input"
-	took 500 3000 "the next request waits for a commit at RELEASE" sh -c "cat $S/s/id >$T/out"
+	unshare -pf "$BERTHFS" mount -f "$M" 2>"$T/err" &
+	within 10 test -d "$S/s"
+	took 0 700 "a writer that cannot be told does not wait" sh -c "echo four > $S/s/input"
+	took 500 3000 "but the next request waits for the commit" sh -c "cat $S/s/id >$T/out"
 	equal "and it is done then" "$(messages)" $((n + 1))
 	fake "$MESSAGE 6000 0"
-	unshare -pf sh -c "echo five > $S/s/input"
-	took 1500 4000 "but for 2 s at most" sh -c "cat $S/s/id >$T/out"
+	sh -c "echo five > $S/s/input"
+	took 1500 4000 "it waits for 2 s at most" sh -c "cat $S/s/id >$T/out"
 	committed() { [ "$(messages)" = $((n + 2)) ]; }
 	check "and it is done in the end" within 10 committed
 	fake ""
+	bash -c "{ echo a; echo b; /bin/echo c >&1; } >> $S/s/input"
+	committed() { [ "$(messages)" = $((n + 3)) ]; }
+	check "nor is a message split there" within 5 committed
+	contains "it is whole" "$(tail -n 1 "$T/state/berthfs/messages")" 'a\nb\nc'
+	stop
+	start
 else
-	skip "a writer in another pid namespace" "no unshare -pf"
+	skip "a daemon in a pid namespace" "no unshare -pf"
 fi
 
 # ---- what holds a lock is answered after 2 s

@@ -60,7 +60,8 @@ TEST(random_appends_and_drops)
 			buf_drop(&b, n);
 			head = head + n < tail ? head + n : tail;
 		}
-		if (b.n != tail - head || (b.n && (b.p[0] != (char)(head * 31) || b.p[b.n - 1] != (char)((tail - 1) * 31)))) {
+		if (b.n != tail - head ||
+		    (b.n && (b.p[0] != (char)(head * 31) || b.p[b.n - 1] != (char)((tail - 1) * 31)))) {
 			CHECK(!"the bytes are those that were added");
 			return;
 		}

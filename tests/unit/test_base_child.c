@@ -71,7 +71,8 @@ TEST(environment_and_descriptors)
 	setenv("BERTH_OLDER", "kept", 1);
 	int leak = fcntl(0, F_DUPFD, 20); /* a descriptor that is not close-on-exec */
 	CHECK_INT(run("echo $BERTH_NEW $BERTH_OLD ${BERTH_GONE-unset} $BERTH_OLDER; ls /proc/self/fd | wc -l; cat",
-		      (struct child){.env = env}), 0);
+		      (struct child){.env = env}),
+		  0);
 	CHECK_STR(buf_str(&out), "1 changed unset kept\n4\n"); /* 0, 1, 2 and the one that ls reads the folder by */
 	close(leak);
 }
@@ -84,7 +85,8 @@ TEST(input)
 	CHECK_STR(buf_str(&out), "3145728\n");
 	CHECK_INT(run("cat", (struct child){.in = "", .in_n = 0}), 0);
 	CHECK_STR(buf_str(&out), "");
-	CHECK_INT(run("cat; cat >&2", (struct child){.in = big, .in_n = 1 << 20}), 0); /* output fills while input goes on */
+	CHECK_INT(run("cat; cat >&2", (struct child){.in = big, .in_n = 1 << 20}),
+		  0); /* output fills while input goes on */
 	CHECK_INT(out.n, 1 << 20);
 	CHECK_INT(run("exit 3", (struct child){.in = big, .in_n = 3 << 20}), 3); /* nobody reads it */
 	CHECK_INT(run("exec <&-; echo still; exit 4", (struct child){.in = big, .in_n = 3 << 20}), 4);
@@ -108,7 +110,9 @@ TEST(given_descriptors)
 
 TEST(much_output_is_cut)
 {
-	CHECK_INT(run("head -c 3000000 /dev/zero | tr '\\0' x; head -c 500000 /dev/zero >&2", (struct child){.max = 1000}), 0);
+	CHECK_INT(run("head -c 3000000 /dev/zero | tr '\\0' x; head -c 500000 /dev/zero >&2",
+		      (struct child){.max = 1000}),
+		  0);
 	CHECK_INT(out.n, 1000);
 	CHECK_INT(errout.n, 1000);
 	CHECK_INT(run("head -c 3000000 /dev/zero", (struct child){0}), 0);
@@ -198,7 +202,10 @@ static void *run_many(void *arg)
 		CLEAN_BUF struct buf b = BUF_INIT;
 		CLEAN_FREE char *text = xasprintf("%p-%d", arg, i);
 		const char *argv[] = {"cat", NULL};
-		if (child_run(&(struct child){.argv = argv, .in = text, .in_n = strlen(text), .out = &b, .timeout_ms = 20000}, NULL) ||
+		if (child_run(
+			    &(struct child){
+				    .argv = argv, .in = text, .in_n = strlen(text), .out = &b, .timeout_ms = 20000},
+			    NULL) ||
 		    strcmp(buf_str(&b), text))
 			return arg;
 	}

@@ -127,7 +127,9 @@ TEST(removing_a_tree_follows_no_link)
 	dir_make("outside", 0700, NULL);
 	put("outside/kept", "x");
 	dir_make("tree/deep", 0700, NULL);
-	CHECK_INT(symlink("../../outside", "tree/deep/link") | symlink("/", "tree/root") | symlink("gone", "tree/dangling"), 0);
+	CHECK_INT(symlink("../../outside", "tree/deep/link") | symlink("/", "tree/root") |
+			  symlink("gone", "tree/dangling"),
+		  0);
 	CHECK_INT(mkfifo("tree/fifo", 0600), 0);
 	CHECK_INT(symlink("outside", "way"), 0);
 	CHECK_INT(dir_remove("tree", NULL), 0);

@@ -15,20 +15,82 @@ struct sample {
 
 /* Both readers have to say the same of these. */
 static const struct sample common[] = {
-	{"{}", true}, {"[]", true}, {" \t\r\n[ 1 , 2 ] \n", true}, {"\"\"", true}, {"null", true}, {"true", true},
-	{"false", true}, {"0", true}, {"-0", true}, {"10", true}, {"1.5", true}, {"-1.5e+10", true}, {"1E5", true},
-	{"1e-5", true}, {"0.0", true}, {"0e0", true}, {"{\"a\":{\"b\":[{}]}}", true}, {"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", true},
-	{"\"\\u00e9\\uD83D\\ude80\"", true}, {"\"\xC3\xA9\xF0\x9F\x9A\x80\"", true}, {"\"\x7f\"", true}, {"{\"\":1}", true},
-	{"123456789012345678901234567890", true}, {"[1,[2,[3]]]", true}, {"{\"a\":1,\"A\":2}", true},
+	{"{}", true},
+	{"[]", true},
+	{" \t\r\n[ 1 , 2 ] \n", true},
+	{"\"\"", true},
+	{"null", true},
+	{"true", true},
+	{"false", true},
+	{"0", true},
+	{"-0", true},
+	{"10", true},
+	{"1.5", true},
+	{"-1.5e+10", true},
+	{"1E5", true},
+	{"1e-5", true},
+	{"0.0", true},
+	{"0e0", true},
+	{"{\"a\":{\"b\":[{}]}}", true},
+	{"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", true},
+	{"\"\\u00e9\\uD83D\\ude80\"", true},
+	{"\"\xC3\xA9\xF0\x9F\x9A\x80\"", true},
+	{"\"\x7f\"", true},
+	{"{\"\":1}", true},
+	{"123456789012345678901234567890", true},
+	{"[1,[2,[3]]]", true},
+	{"{\"a\":1,\"A\":2}", true},
 
-	{"", false}, {" ", false}, {"{", false}, {"}", false}, {"[", false}, {"[1", false}, {"[1,", false}, {"[1,]", false},
-	{"[,1]", false}, {"[1 2]", false}, {"{\"a\"}", false}, {"{\"a\":}", false}, {"{\"a\":1,}", false}, {"{a:1}", false},
-	{"{'a':1}", false}, {"{1:1}", false}, {"nul", false}, {"nulll", false}, {"True", false}, {"+1", false}, {"-", false},
-	{"01", false}, {"-01", false}, {"1.", false}, {".5", false}, {"1e", false}, {"1e+", false}, {"0x10", false}, {"1_000", false},
-	{"\"", false}, {"\"\\", false}, {"\"\\x41\"", false}, {"\"\\u12\"", false}, {"\"\\u12g4\"", false}, {"\"\t\"", false},
-	{"\"\n\"", false}, {"[1]]", false}, {"{}{}", false}, {"1 2", false}, {"// c\n1", false}, {"/* c */1", false},
-	{"[1]\xC2\xA0", false}, {"[1]\x0b", false}, {"\xEF\xBB\xBF{}", false}, {"\"a\" \"b\"", false}, {"[\"a\":1]", false},
-	{"{\"a\",\"b\"}", false}, {"--1", false}, {"1-1", false}, {"tru e", false},
+	{"", false},
+	{" ", false},
+	{"{", false},
+	{"}", false},
+	{"[", false},
+	{"[1", false},
+	{"[1,", false},
+	{"[1,]", false},
+	{"[,1]", false},
+	{"[1 2]", false},
+	{"{\"a\"}", false},
+	{"{\"a\":}", false},
+	{"{\"a\":1,}", false},
+	{"{a:1}", false},
+	{"{'a':1}", false},
+	{"{1:1}", false},
+	{"nul", false},
+	{"nulll", false},
+	{"True", false},
+	{"+1", false},
+	{"-", false},
+	{"01", false},
+	{"-01", false},
+	{"1.", false},
+	{".5", false},
+	{"1e", false},
+	{"1e+", false},
+	{"0x10", false},
+	{"1_000", false},
+	{"\"", false},
+	{"\"\\", false},
+	{"\"\\x41\"", false},
+	{"\"\\u12\"", false},
+	{"\"\\u12g4\"", false},
+	{"\"\t\"", false},
+	{"\"\n\"", false},
+	{"[1]]", false},
+	{"{}{}", false},
+	{"1 2", false},
+	{"// c\n1", false},
+	{"/* c */1", false},
+	{"[1]\xC2\xA0", false},
+	{"[1]\x0b", false},
+	{"\xEF\xBB\xBF{}", false},
+	{"\"a\" \"b\"", false},
+	{"[\"a\":1]", false},
+	{"{\"a\",\"b\"}", false},
+	{"--1", false},
+	{"1-1", false},
+	{"tru e", false},
 };
 
 /* Only the strict pass refuses these. */
@@ -200,8 +262,9 @@ TEST(quoting)
 
 TEST(getters)
 {
-	static const char text[] = "{\"s\":\"x\",\"S\":\"y\",\"i\":-7,\"f\":1.5,\"big\":9007199254740993,\"huge\":1e300,\"inf\":1e999,"
-				   "\"t\":true,\"n\":null,\"limit\":9007199254740992}";
+	static const char text[] =
+		"{\"s\":\"x\",\"S\":\"y\",\"i\":-7,\"f\":1.5,\"big\":9007199254740993,\"huge\":1e300,\"inf\":1e999,"
+		"\"t\":true,\"n\":null,\"limit\":9007199254740992}";
 	CLEAN_JSON cJSON *o = json_parse(text, sizeof text - 1, NULL);
 	int64_t i = 1;
 	CHECK_STR(json_str(o, "s"), "x");
@@ -211,7 +274,8 @@ TEST(getters)
 	CHECK_INT(i, -7);
 	CHECK(json_int(o, "limit", &i) && i == 9007199254740992);
 	CHECK(!json_int(o, "f", &i) && !json_int(o, "huge", &i) && !json_int(o, "inf", &i) && !json_int(o, "s", &i));
-	CHECK(json_bool(o, "t", false) && json_bool(o, "none", true) && !json_bool(o, "n", false) && json_bool(o, "s", true));
+	CHECK(json_bool(o, "t", false) && json_bool(o, "none", true) && !json_bool(o, "n", false) &&
+	      json_bool(o, "s", true));
 	CHECK(json_get(o, "n") && !json_get(o, "N"));
 }
 

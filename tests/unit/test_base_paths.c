@@ -13,7 +13,8 @@ static char root[] = "/tmp/berthfs-paths-XXXXXX";
 
 static void no_environment(void)
 {
-	static const char *const names[] = {"XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "HOME"};
+	static const char *const names[] = {"XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME",
+					    "HOME"};
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		unsetenv(names[i]);
 }
@@ -31,7 +32,8 @@ static bool is(const char *path, const char *below, bool folder)
 	CLEAN_FREE char *want = xasprintf("%s/%s", root, below);
 	if (strcmp(path, want))
 		printf("# %s, not %s\n", path, want);
-	return !strcmp(path, want) && (!folder || (!stat(path, &st) && S_ISDIR(st.st_mode) && (st.st_mode & 0777) == 0700));
+	return !strcmp(path, want) &&
+	       (!folder || (!stat(path, &st) && S_ISDIR(st.st_mode) && (st.st_mode & 0777) == 0700));
 }
 
 TEST(home_alone)

@@ -15,7 +15,8 @@ static size_t encode(unsigned c, char *p)
 	if (c < 0x800)
 		return p[0] = (char)(0xC0 | c >> 6), p[1] = (char)(0x80 | (c & 63)), 2;
 	if (c < 0x10000)
-		return p[0] = (char)(0xE0 | c >> 12), p[1] = (char)(0x80 | (c >> 6 & 63)), p[2] = (char)(0x80 | (c & 63)), 3;
+		return p[0] = (char)(0xE0 | c >> 12), p[1] = (char)(0x80 | (c >> 6 & 63)),
+		       p[2] = (char)(0x80 | (c & 63)), 3;
 	p[0] = (char)(0xF0 | c >> 18);
 	p[1] = (char)(0x80 | (c >> 12 & 63));
 	return p[2] = (char)(0x80 | (c >> 6 & 63)), p[3] = (char)(0x80 | (c & 63)), 4;
@@ -52,11 +53,16 @@ TEST(all_strings_of_three_bytes)
 TEST(cleaning_gives_valid_text)
 {
 	CLEAN_BUF struct buf b = BUF_INIT;
-	utf8_clean(&b, "a\x80" "b\xC3\xA9\x1b[1m\r\n\t\x7f\xED\xA0\x80.\xE2\x82", 19);
-	CHECK_STR(buf_str(&b), "a\xEF\xBF\xBD" "b\xC3\xA9[1m\n\t\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD.\xEF\xBF\xBD\xEF\xBF\xBD");
+	utf8_clean(&b,
+		   "a\x80"
+		   "b\xC3\xA9\x1b[1m\r\n\t\x7f\xED\xA0\x80.\xE2\x82",
+		   19);
+	CHECK_STR(buf_str(&b), "a\xEF\xBF\xBD"
+			       "b\xC3\xA9[1m\n\t\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD.\xEF\xBF\xBD\xEF\xBF\xBD");
 	buf_reset(&b);
 	utf8_scrub(&b, "a\r\x1b\0b\xFF", 6);
-	CHECK_STR(buf_str(&b), "a\r\x1b" "b\xEF\xBF\xBD");
+	CHECK_STR(buf_str(&b), "a\r\x1b"
+			       "b\xEF\xBF\xBD");
 	unsigned seed = 3;
 	for (int round = 0; round < 2000; round++) {
 		char junk[40];
@@ -76,7 +82,8 @@ TEST(blank_is_white_space_alone)
 
 TEST(trim)
 {
-	static const char *const table[][2] = {{"", ""}, {" \t\r\n", ""}, {"a", "a"}, {"  a b\t\n", "a b"}, {"a \n\n", "a"}};
+	static const char *const table[][2] = {
+		{"", ""}, {" \t\r\n", ""}, {"a", "a"}, {"  a b\t\n", "a b"}, {"a \n\n", "a"}};
 	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
 		CLEAN_FREE char *s = xstrdup(table[i][0]);
 		CHECK_STR(text_trim(s), table[i][1]);
@@ -142,8 +149,15 @@ TEST(times_as_text)
 	static const struct {
 		int64_t ms;
 		const char *text;
-	} ages[] = {{-5, "0m"}, {0, "0m"}, {59999, "0m"}, {60000, "1m"}, {119 * 60000, "119m"}, {120 * 60000, "2h"},
-		    {47 * 3600000LL, "47h"}, {48 * 3600000LL, "2d"}, {3650 * 86400000LL, "3650d"}};
+	} ages[] = {{-5, "0m"},
+		    {0, "0m"},
+		    {59999, "0m"},
+		    {60000, "1m"},
+		    {119 * 60000, "119m"},
+		    {120 * 60000, "2h"},
+		    {47 * 3600000LL, "47h"},
+		    {48 * 3600000LL, "2d"},
+		    {3650 * 86400000LL, "3650d"}};
 	char out[CLOCK_TEXT];
 	for (size_t i = 0; i < ARRAY_LEN(table); i++)
 		CHECK_STR(clock_rfc3339(table[i].ms, out), table[i].text);

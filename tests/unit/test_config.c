@@ -42,7 +42,8 @@ TEST(defaults)
 
 TEST(values)
 {
-	struct config *c = parse("# a comment\n\n  sandbox\t=  dir \r\nsandbox.allow-dir=yes\nmodel = script:/a = b\ncheck.timeout = 5 m");
+	struct config *c = parse("# a comment\n\n  sandbox\t=  dir \r\nsandbox.allow-dir=yes\nmodel = script:/a = "
+				 "b\ncheck.timeout = 5 m");
 	CHECK_STR(c->value[CONFIG_SANDBOX], "dir");
 	CHECK_STR(c->value[CONFIG_ALLOW_DIR], "yes");
 	CHECK_STR(c->value[CONFIG_MODEL], "script:/a = b");
@@ -69,7 +70,8 @@ TEST(refusals_name_line_and_reason)
 	CHECK(refused("workers = 0", "above 0"));
 	CHECK(refused("workers = many", "number"));
 	CHECK(refused("workers = 5 m", "number"));
-	static const char *const times[] = {"", "0", "-5", "5 d", "5.5", "99999999999999999999", "1000001 h", "s", "5 s s"};
+	static const char *const times[] = {"",		 "0", "-5",   "5 d", "5.5", "99999999999999999999",
+					    "1000001 h", "s", "5 s s"};
 	for (size_t i = 0; i < ARRAY_LEN(times); i++) {
 		CLEAN_FREE char *line = xasprintf("check.timeout = %s", times[i]);
 		CHECK(refused(line, "needs a time"));

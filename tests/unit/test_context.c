@@ -41,11 +41,17 @@ static void add_group(int group)
 	int calls = (int)chance(4);
 	static const char *const texts[] = {"looking", "", " \n", "done"};
 	add("assistant", xasprintf("{\"model\":\"m\",\"text\":\"%s\",\"stop\":\"%s\",\"calls\":%d}", texts[chance(4)],
-				   calls ? "tool_use" : chance(5) ? "end_turn" : "aborted", calls));
+				   calls       ? "tool_use"
+				   : chance(5) ? "end_turn"
+					       : "aborted",
+				   calls));
 	for (int i = 0; i < calls; i++)
-		add("tool_call", xasprintf("{\"id\":\"c%d-%d\",\"name\":\"bash\",\"input\":{\"command\":\"%d\"}}", group, i, i));
+		add("tool_call",
+		    xasprintf("{\"id\":\"c%d-%d\",\"name\":\"bash\",\"input\":{\"command\":\"%d\"}}", group, i, i));
 	for (int i = 0; i < calls; i++) {
-		add("tool_result", xasprintf("{\"id\":\"c%d-%d\",\"name\":\"bash\",\"text\":\"out %d-%d\",\"error\":false}", group, i, group, i));
+		add("tool_result",
+		    xasprintf("{\"id\":\"c%d-%d\",\"name\":\"bash\",\"text\":\"out %d-%d\",\"error\":false}", group, i,
+			      group, i));
 		if (!chance(6))
 			add("user", xasprintf("{\"message\":%d,\"text\":\"in between\"}", group));
 	}
@@ -55,7 +61,8 @@ static void make_history(void)
 {
 	n_entries = 0;
 	for (int run = 0, group = 0; run < 1 + (int)chance(4); run++) {
-		add(chance(5) ? "user" : "ship", xasprintf("{\"message\":%d,\"text\":\"%s\"}", run, chance(8) ? "do it" : " "));
+		add(chance(5) ? "user" : "ship",
+		    xasprintf("{\"message\":%d,\"text\":\"%s\"}", run, chance(8) ? "do it" : " "));
 		for (int turns = 1 + (int)chance(4); turns > 0; turns--)
 			add_group(group++);
 		if (!chance(4))
@@ -156,7 +163,9 @@ static void print_case(const struct context *c)
 		printf("# entry   %s %s\n", entries[i].kind, entries[i].body);
 	for (size_t i = 0; i < c->n; i++)
 		printf("# context %s %s\n", names[c->items[i].kind],
-		       c->items[i].id ? c->items[i].id : c->items[i].text ? c->items[i].text : "");
+		       c->items[i].id	  ? c->items[i].id
+		       : c->items[i].text ? c->items[i].text
+					  : "");
 }
 
 static void forget(void)
@@ -226,8 +235,8 @@ TEST(whole_groups_stay)
 	static const struct {
 		enum item_kind kind;
 		const char *text;
-	} want[] = {{ITEM_USER, "go"}, {ITEM_ASSISTANT, ""}, {ITEM_CALL, NULL}, {ITEM_CALL, NULL}, {ITEM_RESULT, "A"},
-		    {ITEM_RESULT, "B"}, {ITEM_USER, "meanwhile"}, {ITEM_ASSISTANT, "end"}};
+	} want[] = {{ITEM_USER, "go"},	{ITEM_ASSISTANT, ""}, {ITEM_CALL, NULL},	{ITEM_CALL, NULL},
+		    {ITEM_RESULT, "A"}, {ITEM_RESULT, "B"},   {ITEM_USER, "meanwhile"}, {ITEM_ASSISTANT, "end"}};
 	for (size_t i = 0; i < c.n && i < ARRAY_LEN(want); i++) {
 		CHECK_INT(c.items[i].kind, want[i].kind);
 		if (want[i].text)

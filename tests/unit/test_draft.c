@@ -32,7 +32,8 @@ static bool refused(const char *text, bool whole, const char *words)
 
 TEST(no_front_matter)
 {
-	static const char *const texts[] = {"Fix it.\n", "", "--- a dash\n", "----\nx", "-- -\n", "\n---\nmodel: x\n---\n"};
+	static const char *const texts[] = {"Fix it.\n", "",	   "--- a dash\n",
+					    "----\nx",	 "-- -\n", "\n---\nmodel: x\n---\n"};
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		struct draft d = parse(texts[i], true);
 		CHECK(d.message == texts[i] && !d.open);
@@ -42,7 +43,8 @@ TEST(no_front_matter)
 
 TEST(front_matter)
 {
-	static const char text[] = "---\n# how\nproject: ~/code/app\n\nmodel:  script:/a:b \nsandbox: vm\nafter-run: merge\n---\nFix it.\n---\n";
+	static const char text[] = "---\n# how\nproject: ~/code/app\n\nmodel:  script:/a:b \nsandbox: vm\nafter-run: "
+				   "merge\n---\nFix it.\n---\n";
 	struct draft d = parse(text, true);
 	CHECK_STR(d.value[DRAFT_PROJECT], "~/code/app");
 	CHECK_STR(d.value[DRAFT_MODEL], "script:/a:b");
@@ -64,7 +66,8 @@ TEST(front_matter)
 /* A good draft is never refused in the middle, wherever a write ends; and the end is the same as at once. */
 TEST(a_good_draft_in_any_pieces)
 {
-	static const char text[] = "---\nproject: /x\nsandbox: dir\nsize: small\nship: branch a\n# note\n---\nFix it.\n";
+	static const char text[] =
+		"---\nproject: /x\nsandbox: dir\nsize: small\nship: branch a\n# note\n---\nFix it.\n";
 	for (size_t n = 0; n <= sizeof text - 1; n++) {
 		CLEAN_FREE char *part = xstrndup(text, n);
 		struct draft d = parse(part, false);

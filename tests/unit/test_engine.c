@@ -120,6 +120,10 @@ TEST(checks_run_on_the_commit_and_grow_stale)
 
 #define WORK "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo %s > %s && git add . && git commit -qm %s\"}}]}\n{\"text\":\"made\"}\n"
 
+#define WORK_LINES                                                                                                        \
+	"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo 1 > w && git add . && git commit -qm w1\"}}]}\n{\"text\":\"1\"}\n" \
+	"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo 2 > w && git add . && git commit -qm w2\"}}]}\n{\"text\":\"2\"}\n"
+
 TEST(ship_lands_one_commit_on_the_remote)
 {
 	CLEAN_FREE char *script = xasprintf(WORK "{\"text\":\"rebased\\nSHIP-READY\\n\"}\n", "x", "ship.txt", "shipped");
@@ -175,6 +179,45 @@ TEST(a_restart_finds_everything_again)
 	CHECK(face_wait_idle(id));
 	const char *t = face_text(id, TEXT_TRANSCRIPT);
 	CHECK(strstr(t, "\nfinished\n") && !strstr(t, "finished\nfinished") && strstr(t, "end"));
+}
+
+TEST(stop_in_every_state_leaves_a_session_that_goes_on)
+{
+	CLEAN_FREE char *script = xasprintf(
+		"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"mkdir -p .agents && echo '{\\\"checks\\\":[{\\\"name\\\":\\\"slow\\\","
+		"\\\"command\\\":\\\"sleep 1000\\\"}]}' > .agents/project.json && git add . && git commit -qm c\"}}]}\n{\"text\":\"ok\"}\n"
+		"{\"text\":\"slow\",\"delay_ms\":100000}\n{\"text\":\"fine\"}\n");
+	int64_t id = create("stopall", script, "go");
+	CHECK(face_wait(id, "checking"));
+	CHECK_INT(face_do(REQ_MESSAGE, id, "next"), 0); /* waits behind the check */
+	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
+	CHECK(face_wait(id, "running"));
+	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
+	CHECK_INT(face_do(REQ_MESSAGE, id, "third"), 0);
+	CHECK(face_wait(id, "checking"));
+	CHECK_STR(face_text(id, TEXT_ANSWER), "fine\n");
+	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_INT(face_do(REQ_CTL, id, "dance"), -EINVAL);
+	CHECK_INT(face_do(REQ_CTL, id, "hibernate"), -EOPNOTSUPP);
+	CHECK_INT(face_do(REQ_CTL, id, "withdraw 99"), -ENOENT);
+	CHECK_INT(face_do(REQ_CTL, id, "retry"), -EINVAL);
+}
+
+TEST(work_that_is_not_on_its_branch_keeps_the_session)
+{
+	int64_t id = create("kept", WORK_LINES, "go");
+	CHECK(face_wait_idle(id));
+	sh("cd project && git commit-tree -p sandbox/%d -m other 'sandbox/%d^{tree}' > other && git update-ref refs/heads/sandbox/%d $(cat other)",
+	   (int)id, (int)id, (int)id);
+	CHECK_INT(face_do(REQ_MESSAGE, id, "more"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_STR(sh("cd project && git rev-parse sandbox/%d", (int)id), sh("cd project && cat other"));
+	CHECK(strstr(face.last_error.text, "sandbox/"));
+	CHECK_INT(face_do(REQ_DESTROY, id, ""), -EBUSY);
+	CHECK_INT(face_do(REQ_CTL, id, "destroy force"), 0);
 }
 
 FACE_MAIN()

@@ -7,6 +7,9 @@
 #include "env_box.h"
 #include "git_fixture.h"
 
+/* What stands in the sandbox's home beside the clone, and the clone. A home has dot files of its own. */
+#define HOME_LIST "ls -A .. | grep -v '^[.][bp][ar]'"
+
 static char *app, *copy;
 static int attempt;
 
@@ -86,7 +89,7 @@ TEST(clone_is_a_clone)
 		  "refs/heads/feature/x\none\nrefs/berthfs/base\nrefs/heads/feature/x");
 	CHECK_STR(in_box("git config user.name; git config user.email; git log -1 --format=%%an"),
 		  "Ann O'x\nann@example.org\nAnn O");
-	CHECK_STR(in_box("cd ..; ls -A | grep -v '^app$' || :"), "");
+	CHECK_STR(in_box(HOME_LIST), "app");
 	CHECK_STR(in_box("git fsck --strict"), "");
 	CHECK_STR(sh("ls *.bundle 2>/dev/null || :"), "");
 	/* again: nothing happens to what is there */
@@ -106,11 +109,11 @@ TEST(clone_after_a_kill)
 	const char *first = sh("git -C app rev-parse HEAD");
 	in_box("cd ..; rm -rf app; mkdir app.new; echo junk >app.new/.git; echo part >.berthfs-k1-clone.bundle");
 	CHECK_INT(clone_commit(first, "main", "k1", &e), 0);
-	CHECK_STR(in_box("git rev-parse HEAD; ls -A .. "), sh("echo %s; echo app", first));
+	CHECK_STR(in_box("git rev-parse HEAD; " HOME_LIST), sh("echo %s; echo app", first));
 	/* renamed, but the bundle is still there */
 	in_box("echo part >../.berthfs-k1-clone.bundle");
 	CHECK_INT(clone_commit(first, "main", "k1", &e), 0);
-	CHECK_STR(in_box("ls -A ..; git status --porcelain"), "app");
+	CHECK_STR(in_box(HOME_LIST "; git status --porcelain"), "app");
 	/* the script of an earlier daemon has failed and nobody has looked yet: one fresh try */
 	in_box("cd ..; rm -rf app");
 	CHECK_INT(start(box.env, "k2-clone", "exit 7", 0, NULL), 0);
@@ -187,7 +190,7 @@ TEST(base_comes_in)
 		"cd app; git reset -q --hard HEAD~; echo f >f; git add .; git commit -qm forced; git rev-parse HEAD");
 	in_box("git update-ref -d refs/berthfs/base");
 	CHECK_INT(base(forced), 0);
-	CHECK_STR(in_box("git rev-parse refs/berthfs/base; ls -A ..; git fsck --strict"),
+	CHECK_STR(in_box("git rev-parse refs/berthfs/base; " HOME_LIST "; git fsck --strict"),
 		  sh("echo %s; echo app", forced));
 	in_box("cd ..; rm -rf app");
 	CHECK_INT(base(forced), -ENOENT);
@@ -254,7 +257,7 @@ TEST(sync_course)
 	CHECK_STR(tip(), in_box("git rev-parse HEAD"));
 	CHECK_STR(sh("git -C app rev-parse 'sandbox/7@{1}'"), old);
 	CHECK_STR(sh("ls *.bundle 2>/dev/null || :"), "");
-	CHECK_STR(in_box("ls -A .."), "app");
+	CHECK_STR(in_box(HOME_LIST), "app");
 	sh("git -C app fsck --strict");
 }
 

@@ -1,0 +1,163 @@
+/* Figures of the engine beside their bars (spec, "Numbers to reach"). Prints `bench NAME: FIGURE (bar BAR) RATIO`; it
+ * judges nothing. The peer of the commit rate is plain SQLite in the same run: one connection, one step a transaction. */
+#include <pthread.h>
+#include <signal.h>
+
+#include "backend/core.h"
+#include "backend/session.h"
+#include "backend/store.h"
+#include "backend/transcript.h"
+#include "tests/unit/face.h"
+
+#define THREADS 64
+#define STEPS   400   /* of each thread */
+#define CROWD   10000 /* idle sessions */
+
+static double seconds(int64_t from_us)
+{
+	return (double)(clock_mono_us() - from_us) / 1e6;
+}
+
+/* ---- committed steps ---- */
+
+static char payload[2000]; /* a step of 2 KB, as in the measurements of the design */
+
+static int step_fn(struct tx *tx, void *arg, struct err *err)
+{
+	struct session *s = tx_session(tx, *(int64_t *)arg);
+	return s ? transcript_notice(tx, s, payload, err) : -ESHUTDOWN;
+}
+
+static void *step_main(void *arg)
+{
+	for (int i = 0; i < STEPS; i++)
+		store_do(face.b->store, step_fn, arg, NULL);
+	return NULL;
+}
+
+static double plain_sqlite(void)
+{
+	sqlite3 *db;
+	CLEAN_FREE char *path = at("plain.db");
+	sqlite3_open(path, &db);
+	sqlite3_exec(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(id INTEGER PRIMARY KEY, b TEXT)", 0, 0, 0);
+	sqlite3_stmt *st;
+	sqlite3_prepare_v2(db, "INSERT INTO t(b) VALUES(?)", -1, &st, NULL);
+	int64_t from = clock_mono_us();
+	int n = 0;
+	for (; n < 3000; n++) {
+		sqlite3_bind_text(st, 1, payload, -1, SQLITE_STATIC);
+		sqlite3_step(st);
+		sqlite3_reset(st);
+	}
+	double rate = n / seconds(from);
+	sqlite3_finalize(st);
+	sqlite3_close(db);
+	return rate;
+}
+
+static void bench_steps(void)
+{
+	int64_t ids[THREADS];
+	pthread_t t[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		ids[i] = 1 + i;
+	int64_t from = clock_mono_us();
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&t[i], NULL, step_main, &ids[i]);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+	double rate = THREADS * STEPS / seconds(from), peer = plain_sqlite();
+	printf("bench steps committed, %d sessions, FULL: %.0f/s (bar 10000/s), %.2f of plain SQLite's %.0f/s\n", THREADS, rate,
+	       rate / peer, peer);
+}
+
+/* ---- a crowd of idle sessions ---- */
+
+static long rss_kib(void)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	file_read("/proc/self/smaps_rollup", &b, 1 << 16, NULL);
+	const char *p = strstr(buf_str(&b), "Private_Dirty:");
+	return p ? atol(p + 14) : 0;
+}
+
+/* Copies of session 1, straight into the database while no backend runs. */
+static void crowd(int n)
+{
+	sqlite3 *db;
+	CLEAN_FREE char *path = at("state/berthfs.db");
+	CLEAN_FREE char *sql = xasprintf(
+		"BEGIN; CREATE TEMP TABLE x AS SELECT * FROM sessions WHERE id=1;"
+		"WITH RECURSIVE c(i) AS (SELECT 2 UNION ALL SELECT i+1 FROM c WHERE i<%d) INSERT INTO sessions "
+		"SELECT c.i,'crowd'||c.i,project,created_ms,changed_ms,destroyed_ms,'idle','',after,base_branch,base_commit,start_commit,head,"
+		"sandbox,'dir down',size,clone,model,network,after_run,ship_to,approvals,settings_ms,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+		"transcript_ms,0,log_ms,0,0,0,0,0 FROM x, c; INSERT OR REPLACE INTO counters VALUES('session',%d); COMMIT", n, n);
+	char *words = NULL;
+	sqlite3_open(path, &db);
+	if (sqlite3_exec(db, sql, 0, 0, &words) != SQLITE_OK)
+		printf("# %s\n", words);
+	sqlite3_close(db);
+}
+
+static void bench_crowd(int64_t first)
+{
+	face_stop();
+	crowd(THREADS + 1);
+	long before = 0;
+	face_start();
+	face_drain(0);
+	bench_steps();
+	before = rss_kib();
+	face_stop();
+	crowd(2);
+	sh("rm -f state/berthfs.db-shm");
+	sqlite3 *db;
+	CLEAN_FREE char *path = at("state/berthfs.db");
+	sqlite3_open(path, &db);
+	sqlite3_exec(db, "DELETE FROM sessions WHERE id>1", 0, 0, 0);
+	sqlite3_close(db);
+	crowd(CROWD);
+	int64_t from = clock_mono_us();
+	face_start();
+	printf("bench start with %d sessions: %.2f s (bar 1 s)\n", CROWD, seconds(from));
+	face_drain(0);
+	printf("bench daemon memory with %d idle sessions: %ld KiB each (bar 4 KiB; the views of this face are not kept)\n", CROWD,
+	       (rss_kib() - before) / (CROWD / 1000) / 1000);
+	double worst = 0, sum = 0;
+	for (int i = 0; i < 20; i++) {
+		CLEAN_FREE char *name = xasprintf("late%d", i);
+		CLEAN_FREE char *script = at("s");
+		CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\n---\ngo\n", script);
+		from = clock_mono_us();
+		face_create(name, text);
+		double ms = seconds(from) * 1000;
+		sum += ms;
+		worst = ms > worst ? ms : worst;
+	}
+	printf("bench create a session at %d: mean %.1f ms, worst %.1f ms (bar 50 ms)\n", CROWD, sum / 20, worst);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
+		return sandbox_tools_main(argc - 1, argv + 1);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	signal(SIGPIPE, SIG_IGN);
+	memset(payload, 'x', sizeof payload - 1);
+	fixture_begin();
+	face_project();
+	free(face_script("s", "{\"text\":\"ok\"}\n"));
+	if (face_start())
+		return 1;
+	CLEAN_FREE char *script = at("s");
+	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\n---\ngo\n", script);
+	int64_t id = face_create("one", text);
+	face_wait_idle(id);
+	bench_crowd(id);
+	face_stop();
+	for (int i = 0; i < 64; i++)
+		sandbox_destroy(&face.paths, "dir", CROWD + i, NULL);
+	sandbox_destroy(&face.paths, "dir", 1, NULL);
+	return 0;
+}
