@@ -1,8 +1,8 @@
 /* repo: all that touches the user's checkout.
  *
  * Everything here blocks and runs on worker threads. Nothing is kept between calls, so any number of threads may work
- * on the same checkout at once. Reads and the moving of branches go through libgit2; packs, the network and the work
- * tree go through `git` as a child process, whose packs are far faster and whose credentials stay the user's.
+ * on the same checkout at once. Reads go through libgit2; branches, packs, the network and the work tree through `git`
+ * as a child process, whose locks are right, whose packs are far faster and whose credentials stay the user's.
  *
  * Never: forces a push, makes a merge commit, moves the checked-out branch but in repo_merge_ff(), touches the work
  * tree but in repo_merge_ff(), runs a hook that lies inside a work tree.

@@ -33,6 +33,7 @@ passed=0 failed=0 skipped=0 runner=
 TMPDIR=$(mktemp -d /tmp/bt.XXXXXX) || exit 1 # also the mark by which the processes of this run are known
 export TMPDIR
 mkdir "$TMPDIR/run"
+chmod 755 "$TMPDIR" # tests of an ordinary user have to get in
 tidy() {
 	trap - EXIT INT TERM HUP
 	[ -z "$runner" ] || { kill -TERM "$runner" 2>/dev/null && wait "$runner"; }

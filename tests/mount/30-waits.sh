@@ -7,7 +7,8 @@ start || exit 1
 session s hello || { not_ok "a session"; exit 1; }
 W=$S/s/wait
 state() { sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null; }
-is_blocked() { [ "$(cat "/proc/$1/wchan" 2>/dev/null)" != 0 ] && [ "$(state "$1")" != R ]; }
+# It has the file open and sleeps: in the read, for there is nothing else that cat would wait for.
+is_blocked() { [ "$(state "$1")" = S ] && [ -n "$(find "/proc/$1/fd" -lname "$W/*" 2>/dev/null)" ]; }
 
 equal "wait/ lists nothing" "$(ls -A "$W")" ""
 equal "reply, when none waits, is the newest" "$(timeout 5 cat "$W/reply")" quick
@@ -64,8 +65,10 @@ def rss(): return int([l for l in open("/proc/%s/status" % daemon) if l.startswi
 before = rss()
 p = [subprocess.Popen(["cat", w + "/change"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(200)]
 deadline = time.time() + 20
-def blocked(pid):
-    try: return "fuse" in open("/proc/%d/stack" % pid).read() or "request_wait" in open("/proc/%d/wchan" % pid).read()
+def blocked(pid): # it has the file open and sleeps
+    try:
+        d = "/proc/%d/fd/" % pid
+        return "State:\tS" in open("/proc/%d/status" % pid).read() and any(os.readlink(d + n).startswith(w) for n in os.listdir(d))
     except OSError: return False
 while time.time() < deadline and not all(blocked(x.pid) for x in p): time.sleep(0.05)
 print("parked", sum(blocked(x.pid) for x in p))
@@ -95,7 +98,8 @@ wait $pid
 contains "destroyed: ESHUTDOWN" "$(cat "$T/err")" "shutdown"
 printf '{"text":"x","delay_ms":60000}\n' >"$T/script"
 (cd "$P" && echo hello >"$S/new/t")
-cat "$S/t/wait/reply" >/dev/null 2>"$T/err" &
+W=$S/t/wait
+cat "$W/reply" >/dev/null 2>"$T/err" &
 pid=$!
 own $pid
 within 5 is_blocked $pid

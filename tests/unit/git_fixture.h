@@ -62,7 +62,11 @@ static inline void fixture_begin(void)
 	setenv("XDG_CONFIG_HOME", fixture_root, 1);
 	setenv("GIT_CONFIG_GLOBAL", config, 1);
 	setenv("GIT_CONFIG_NOSYSTEM", "1", 1);
-	unsetenv("GIT_DIR");
+	static const char *const foreign[] = {
+		"GIT_DIR",	    "GIT_WORK_TREE",	  "GIT_INDEX_FILE",	"GIT_AUTHOR_NAME",
+		"GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"};
+	for (size_t i = 0; i < ARRAY_LEN(foreign); i++)
+		unsetenv(foreign[i]);
 	sh("git config --global user.name 'Ann O'; git config --global user.email ann@example.org;"
 	   "git config --global init.defaultBranch main; git config --global protocol.file.allow always");
 }

@@ -244,7 +244,7 @@ TEST(in_race)
 	make_project();
 	for (int i = 0; i < N; i++)
 		memcpy(heads[i], sh("cd app; git commit-tree -p HEAD -m c%d HEAD^{tree}", i), COMMIT_TEXT);
-	for (int round = 0; round < 10; round++) {
+	for (int round = 0; round < 25; round++) {
 		pthread_t t[N];
 		int created = 0, left = 0;
 		for (int i = 0; i < N; i++)

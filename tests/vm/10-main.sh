@@ -1,0 +1,3 @@
+#!/bin/sh
+# The main job, with VMs.
+KIND=vm exec sh "$(dirname "$0")/../e2e/10-main.sh"
