@@ -17,25 +17,31 @@ enum form { ANY, WORD, SECONDS, COUNT };
 static const struct key {
 	const char *name, *fallback;
 	enum form form;
-	const char *words;   /* for WORD: what is possible, space-separated */
-	const char *later;   /* words that are known but not built yet */
+	const char *words; /* for WORD: what is possible, space-separated */
+	const char *later; /* words that are known but not built yet */
 	const char *about;
 } keys[CONFIG_KEYS] = {
 	[CONFIG_MODEL] = {"model", "", ANY, NULL, NULL, "model of new sessions: script:FILE answers from a file"},
 	[CONFIG_PROJECT] = {"project", "", ANY, NULL, NULL,
 			    "project of new sessions; empty: the git checkout that the writing process stands in"},
 	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm dir", "container host", "where the tools of a session run"},
-	[CONFIG_SIZE] = {"size", "small", WORD, "mini small large", "", "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
+	[CONFIG_SIZE] = {"size", "small", WORD, "mini small large", "",
+			 "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
 	[CONFIG_NETWORK] = {"network", "none", WORD, "none", "registries internet", "what a sandbox may reach"},
-	[CONFIG_AFTER_RUN] = {"after-run", "none", WORD, "none merge", "", "merge: fast-forward the checked-out branch after a run"},
-	[CONFIG_SHIP] = {"ship", "main", ANY, NULL, NULL, "where an empty `ship` goes: main (the remote's default branch) or branch NAME"},
+	[CONFIG_AFTER_RUN] = {"after-run", "none", WORD, "none merge", "",
+			      "merge: fast-forward the checked-out branch after a run"},
+	[CONFIG_SHIP] = {"ship", "main", ANY, NULL, NULL,
+			 "where an empty `ship` goes: main (the remote's default branch) or branch NAME"},
 	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off", "on", "ask before a tool runs"},
-	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "", "allow sandbox dir: no isolation at all, for tests"},
+	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "",
+			      "allow sandbox dir: no isolation at all, for tests"},
 	[CONFIG_BOOT_TIMEOUT] = {"sandbox.boot-timeout", "60", SECONDS, NULL, NULL, "seconds until a VM must answer"},
-	[CONFIG_CHECK_TIMEOUT] = {"check.timeout", "300", SECONDS, NULL, NULL, "seconds for a check that names none itself"},
+	[CONFIG_CHECK_TIMEOUT] = {"check.timeout", "300", SECONDS, NULL, NULL,
+				  "seconds for a check that names none itself"},
 	[CONFIG_WORKERS] = {"workers", "64", COUNT, NULL, NULL, "sessions that may run at the same time"},
 	[CONFIG_IDLE_PAUSE] = {"idle.pause", "off", WORD, "off", "on", "seconds until an idle sandbox is paused"},
-	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", WORD, "off", "on", "seconds until an idle sandbox goes to disk"},
+	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", WORD, "off", "on",
+				   "seconds until an idle sandbox goes to disk"},
 	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", WORD, "off", "on", "TCP address of the gateway"},
 	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", WORD, "off", "on", "TCP address of the HTTP face"},
 };
@@ -67,7 +73,12 @@ static int64_t number(const char *s, bool seconds)
 	int64_t v = strtoll(s, &end, 10);
 	while (*end == ' ')
 		end++;
-	int64_t unit = !*end ? 1 : !seconds ? -1 : !strcmp(end, "s") ? 1 : !strcmp(end, "m") ? 60 : !strcmp(end, "h") ? 3600 : -1;
+	int64_t unit = !*end		   ? 1
+		       : !seconds	   ? -1
+		       : !strcmp(end, "s") ? 1
+		       : !strcmp(end, "m") ? 60
+		       : !strcmp(end, "h") ? 3600
+					   : -1;
 	return errno || unit < 0 || v > 1000000 ? -1 : v * unit;
 }
 

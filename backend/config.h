@@ -7,16 +7,29 @@
 #include "backend/base/err.h"
 
 enum config_key {
-	CONFIG_MODEL, CONFIG_PROJECT, CONFIG_SANDBOX, CONFIG_SIZE, CONFIG_NETWORK, CONFIG_AFTER_RUN, CONFIG_SHIP,
-	CONFIG_APPROVALS, CONFIG_ALLOW_DIR, CONFIG_BOOT_TIMEOUT, CONFIG_CHECK_TIMEOUT, CONFIG_WORKERS, CONFIG_IDLE_PAUSE,
-	CONFIG_IDLE_HIBERNATE, CONFIG_GATEWAY_LISTEN, CONFIG_HTTP_LISTEN,
+	CONFIG_MODEL,
+	CONFIG_PROJECT,
+	CONFIG_SANDBOX,
+	CONFIG_SIZE,
+	CONFIG_NETWORK,
+	CONFIG_AFTER_RUN,
+	CONFIG_SHIP,
+	CONFIG_APPROVALS,
+	CONFIG_ALLOW_DIR,
+	CONFIG_BOOT_TIMEOUT,
+	CONFIG_CHECK_TIMEOUT,
+	CONFIG_WORKERS,
+	CONFIG_IDLE_PAUSE,
+	CONFIG_IDLE_HIBERNATE,
+	CONFIG_GATEWAY_LISTEN,
+	CONFIG_HTTP_LISTEN,
 	CONFIG_KEYS,
 };
 
 struct config {
 	atomic_int refs;
-	char *text;                /* as written */
-	char *value[CONFIG_KEYS];  /* never NULL: the default where the text has none */
+	char *text;		  /* as written */
+	char *value[CONFIG_KEYS]; /* never NULL: the default where the text has none */
 };
 
 /* A value of a key that also stands in front matter and settings/ ("model", "sandbox", "size"...). Only its form is

@@ -12,13 +12,13 @@ enum item_kind { ITEM_USER, ITEM_ASSISTANT, ITEM_CALL, ITEM_RESULT };
 
 struct item {
 	enum item_kind kind;
-	char *text;     /* USER, ASSISTANT, RESULT */
+	char *text;	/* USER, ASSISTANT, RESULT */
 	char *thinking; /* ASSISTANT, or NULL */
-	char *model;    /* ASSISTANT: the one that wrote it */
-	char *id;       /* CALL, RESULT */
-	char *name;     /* CALL, RESULT */
-	char *input;    /* CALL: JSON object */
-	bool error;     /* RESULT */
+	char *model;	/* ASSISTANT: the one that wrote it */
+	char *id;	/* CALL, RESULT */
+	char *name;	/* CALL, RESULT */
+	char *input;	/* CALL: JSON object */
+	bool error;	/* RESULT */
 };
 
 struct context {

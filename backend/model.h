@@ -12,7 +12,7 @@
 struct context;
 
 struct model_call {
-	char *id;    /* unique in the session; made by us where the provider has none */
+	char *id; /* unique in the session; made by us where the provider has none */
 	char *name;
 	char *input; /* JSON object as text, complete but unchecked */
 };
@@ -27,15 +27,15 @@ struct model_reply {
 
 /* Why there is no reply. */
 struct model_fault {
-	int status;             /* HTTP status, 0 for a broken connection */
-	bool retry;             /* worth another try */
+	int status;		/* HTTP status, 0 for a broken connection */
+	bool retry;		/* worth another try */
 	int64_t retry_after_ms; /* asked for by the server, 0: not */
 };
 
 struct model_request {
 	const char *model;
 	const char *project; /* checkout on the host, for script:FILE */
-	int64_t n;           /* number of this request in its session, from 1 */
+	int64_t n;	     /* number of this request in its session, from 1 */
 	const char *system;
 	const struct context *context;
 	const atomic_bool *cancel;
@@ -48,7 +48,8 @@ struct model_kind {
 	/* Can this model be used? Judged when a session is made or its model is set. */
 	int (*check)(const char *model, const char *project, struct err *err);
 	/* 0, -ECANCELED, or an error with words and fault filled. */
-	int (*run)(const struct model_request *q, struct model_reply *reply, struct model_fault *fault, struct err *err);
+	int (*run)(const struct model_request *q, struct model_reply *reply, struct model_fault *fault,
+		   struct err *err);
 };
 
 const struct model_kind *model_find(const char *model, struct err *err); /* NULL in words */

@@ -14,8 +14,8 @@
 #include "model.h"
 
 #define SCRIPT_MAX (64 << 20) /* bytes of a script that are read */
-#define PIECES     20         /* a delayed text streams in so many pieces */
-#define LOOK_MS    20         /* how often cancel is looked at while waiting */
+#define PIECES	   20	      /* a delayed text streams in so many pieces */
+#define LOOK_MS	   20	      /* how often cancel is looked at while waiting */
 
 static char *script_path(const char *model, const char *project)
 {
@@ -85,7 +85,8 @@ static int calls(const struct model_request *q, struct model_reply *reply, const
 {
 	int i = 0;
 	const cJSON *t;
-	cJSON_ArrayForEach(t, tools) {
+	cJSON_ArrayForEach(t, tools)
+	{
 		const char *name = json_str(t, "name");
 		const cJSON *input = json_get(t, "input");
 		if (!name || !*name)

@@ -19,10 +19,10 @@
 #include "transcript.h"
 #include "view.h"
 
-#define PARTIAL_MS   100   /* streamed text is committed at most so often (spec: at most 100 ms apart) */
-#define BACKOFF_MS   2000  /* before the first retry; doubles */
+#define PARTIAL_MS   100  /* streamed text is committed at most so often (spec: at most 100 ms apart) */
+#define BACKOFF_MS   2000 /* before the first retry; doubles */
 #define BACKOFF_MAX  60000
-#define ATTEMPTS_MAX 10    /* tries of one request, about six minutes in all, before the run fails */
+#define ATTEMPTS_MAX 10		/* tries of one request, about six minutes in all, before the run fails */
 #define AGENTS_MAX   (64 << 10) /* bytes of AGENTS.md that go into the prompt */
 
 /* ---- the prompt ---- */
@@ -65,8 +65,10 @@ static bool pinned_before(struct tx *tx, struct session *s, struct pin *p, int *
 {
 	struct rows r;
 	bool found = false;
-	*rc = db_query(tx->db, &r, err, "SELECT n, cutoff, model, text FROM requests JOIN prompts ON prompts.id=prompt "
-					"WHERE session=? AND n=? AND state='pinned'", "ii", s->id, s->request);
+	*rc = db_query(tx->db, &r, err,
+		       "SELECT n, cutoff, model, text FROM requests JOIN prompts ON prompts.id=prompt "
+		       "WHERE session=? AND n=? AND state='pinned'",
+		       "ii", s->id, s->request);
 	if (!*rc && rows_next(&r)) {
 		found = true;
 		p->n = row_int(&r, 0);
@@ -104,9 +106,10 @@ static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	s->retry_ms = 0;
 	if (s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", "");
-	return db_run(tx->db, err, "INSERT INTO requests(session,n,run,at_ms,model,prompt,cutoff,state,partial) "
-				   "VALUES(?,?,?,?,?,?,?,'pinned','')", "iiiitii", s->id, p->n, s->run, tx->now_ms, p->model,
-		      prompt, p->cutoff);
+	return db_run(tx->db, err,
+		      "INSERT INTO requests(session,n,run,at_ms,model,prompt,cutoff,state,partial) "
+		      "VALUES(?,?,?,?,?,?,?,'pinned','')",
+		      "iiiitii", s->id, p->n, s->run, tx->now_ms, p->model, prompt, p->cutoff);
 }
 
 /* ---- streaming ---- */
@@ -133,7 +136,8 @@ static int partial_fn(struct tx *tx, void *arg, struct err *err)
 		return 0;
 	live_put(s->live);
 	s->live = live_make(p->run, true, &p->all);
-	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=?", "tii", buf_str(&p->text), p->session, p->n);
+	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=?", "tii", buf_str(&p->text),
+		      p->session, p->n);
 }
 
 static void partial_free(void *arg, int rc, const struct err *err)
@@ -190,9 +194,12 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	bool final = !r->n_calls;
 	utf8_clean(&text, buf_str(&r->text), r->text.n);
 	utf8_clean(&thinking, buf_str(&r->thinking), r->thinking.n);
-	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop, (int)r->n_calls, final, err);
+	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop,
+				      (int)r->n_calls, final, err);
 	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
-	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii", s->id, d->pin->n);
+	rc = rc ? rc
+		: db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii",
+			 s->id, d->pin->n);
 	if (rc)
 		return rc;
 	s->attempt = 0;
@@ -228,7 +235,8 @@ static int64_t backoff(int64_t attempt, const struct model_fault *f)
 static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	struct faulty *f = arg;
-	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id, f->pin->n);
+	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id,
+			f->pin->n);
 	s->attempt++;
 	f->again = f->fault->retry && s->attempt < ATTEMPTS_MAX;
 	CLEAN_FREE char *line = xasprintf("model request %" PRId64 ": %s", f->pin->n, f->why->text);
@@ -246,7 +254,9 @@ static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	int rc = calls_abandon(tx, s, "stopped by the user", err);
-	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i", s->id);
+	rc = rc ? rc
+		: db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i",
+			 s->id);
 	rc = rc ? rc : transcript_notice(tx, s, "stopped by the user", err);
 	s->stopping = 0;
 	s->retry_ms = 0;
@@ -277,8 +287,14 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 		return err ? -err->code : -EINVAL;
 	int rc = worker_commit(w, before_fn, &sink.before, err);
 	rc = rc ? rc : context_build(w->db, w->id, pin->cutoff, &ctx, err);
-	struct model_request q = {.model = pin->model, .project = w->s->project, .n = pin->n, .system = pin->prompt,
-				  .context = &ctx, .cancel = &w->cancel, .text = stream, .arg = &sink};
+	struct model_request q = {.model = pin->model,
+				  .project = w->s->project,
+				  .n = pin->n,
+				  .system = pin->prompt,
+				  .context = &ctx,
+				  .cancel = &w->cancel,
+				  .text = stream,
+				  .arg = &sink};
 	rc = rc ? rc : kind->run(&q, d->reply, fault, err);
 	context_release(&ctx);
 	buf_release(&sink.text);

@@ -72,8 +72,11 @@ static inline int face_start(void)
 	char exe[4096];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
 	if (!face.paths.state) {
-		face.paths = (struct paths){.state = at("state"), .cache = at("cache"), .runtime = at("run"),
-					    .config = at("config"), .self = xstrndup(exe, (size_t)n)};
+		face.paths = (struct paths){.state = at("state"),
+					    .cache = at("cache"),
+					    .runtime = at("run"),
+					    .config = at("config"),
+					    .self = xstrndup(exe, (size_t)n)};
 		dir_make(face.paths.state, 0700, NULL);
 		dir_make(face.paths.runtime, 0700, NULL);
 		const char *text = "sandbox = dir\nsandbox.allow-dir = yes\n";
@@ -165,8 +168,8 @@ static inline bool face_wait(int64_t session, const char *status)
 			return true;
 		face_drain(100);
 	}
-	printf("# session %" PRId64 " is \"%s\", not \"%s\"\n# log:\n%s\n", session, face_value(session, VALUE_STATUS), status,
-	       face_text(session, TEXT_LOG));
+	printf("# session %" PRId64 " is \"%s\", not \"%s\"\n# log:\n%s\n", session, face_value(session, VALUE_STATUS),
+	       status, face_text(session, TEXT_LOG));
 	return false;
 }
 
@@ -177,7 +180,8 @@ static inline bool face_wait_idle(int64_t session)
 			return face.view[session]->idle;
 		face_drain(100);
 	}
-	printf("# session %" PRId64 " is \"%s\"\n%s\n", session, face_value(session, VALUE_STATUS), face_text(session, TEXT_LOG));
+	printf("# session %" PRId64 " is \"%s\"\n%s\n", session, face_value(session, VALUE_STATUS),
+	       face_text(session, TEXT_LOG));
 	return false;
 }
 
@@ -196,7 +200,8 @@ static inline void face_end(void)
 static inline void face_project(void)
 {
 	sh("git init -q -b main project && cd project && echo hello > a.txt && git add . && git commit -qm first");
-	sh("git init -q --bare -b main remote.git && cd project && git remote add origin ../remote.git && git push -q -u origin main");
+	sh("git init -q --bare -b main remote.git && cd project && git remote add origin ../remote.git && git push -q "
+	   "-u origin main");
 }
 
 static inline char *face_script(const char *name, const char *lines)
@@ -206,27 +211,27 @@ static inline char *face_script(const char *name, const char *lines)
 	return path;
 }
 
-#define FACE_MAIN()                                                             \
-	int main(int argc, char **argv)                                         \
-	{                                                                       \
-		int bad = 0;                                                    \
-		setvbuf(stdout, NULL, _IOLBF, 0);                               \
-		if (argc > 1 && !strcmp(argv[1], "tool-daemon"))                \
-			return sandbox_tools_main(argc - 1, argv + 1);          \
-		signal(SIGPIPE, SIG_IGN);                                       \
-		fixture_begin();                                                \
-		face_project();                                                 \
-		if (face_start())                                               \
-			return 1;                                               \
-		for (struct check_test *t = check_tests; t; t = t->next) {      \
-			if (argc > 1 && strcmp(argv[1], t->name))               \
-				continue;                                       \
-			check_failed = 0;                                       \
-			t->run();                                               \
-			printf("%s %s\n", check_failed ? "not ok" : "ok", t->name); \
-			fflush(stdout);                                         \
-			bad |= check_failed;                                    \
-		}                                                               \
-		face_end();                                                     \
-		return bad;                                                     \
+#define FACE_MAIN()                                                                                                    \
+	int main(int argc, char **argv)                                                                                \
+	{                                                                                                              \
+		int bad = 0;                                                                                           \
+		setvbuf(stdout, NULL, _IOLBF, 0);                                                                      \
+		if (argc > 1 && !strcmp(argv[1], "tool-daemon"))                                                       \
+			return sandbox_tools_main(argc - 1, argv + 1);                                                 \
+		signal(SIGPIPE, SIG_IGN);                                                                              \
+		fixture_begin();                                                                                       \
+		face_project();                                                                                        \
+		if (face_start())                                                                                      \
+			return 1;                                                                                      \
+		for (struct check_test *t = check_tests; t; t = t->next) {                                             \
+			if (argc > 1 && strcmp(argv[1], t->name))                                                      \
+				continue;                                                                              \
+			check_failed = 0;                                                                              \
+			t->run();                                                                                      \
+			printf("%s %s\n", check_failed ? "not ok" : "ok", t->name);                                    \
+			fflush(stdout);                                                                                \
+			bad |= check_failed;                                                                           \
+		}                                                                                                      \
+		face_end();                                                                                            \
+		return bad;                                                                                            \
 	}
