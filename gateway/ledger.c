@@ -550,6 +550,8 @@ void ledger_close(struct ledger *l)
 	ledger_sync_stop(&l->sync);
 	for (int i = 0; i < STATEMENTS; i++)
 		sqlite3_finalize(l->st[i]);
+	for (sqlite3_stmt *st; l->db && (st = sqlite3_next_stmt(l->db, NULL));) /* those of `also` */
+		sqlite3_finalize(st);
 	sqlite3_close(l->reader);
 	sqlite3_close(l->db);
 	sign_free(l->key);
