@@ -69,6 +69,8 @@ int ledger_read(struct ledger *l, uint64_t offset, size_t max, struct buf *out, 
 int ledger_head_text(struct ledger *l, struct buf *out, struct err *err);
 sqlite3 *ledger_reader(struct ledger *l); /* read-only connection, the same thread as ledger_read() */
 
+const char *ledger_dir(struct ledger *l);
+
 struct ledger_record *ledger_record_new(const char *kind);
 void ledger_record_free(struct ledger_record *rec);
 /* Adds `,"key":value`; text is cut at 200 bytes and written in ASCII. */

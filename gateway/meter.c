@@ -17,8 +17,9 @@ struct account {
 	int64_t tokens, nano, bytes; /* used and reserved */
 	int64_t running;
 	int rate[WINDOW];
-	int64_t last;	 /* second that rate was last moved to */
-	int64_t day_end; /* a day's: its last second + 1; else 0 */
+	int64_t last;	   /* second that rate was last moved to */
+	int64_t active_ms; /* monotonic, of the last begin or end; -1: none */
+	int64_t day_end;   /* a day's: its last second + 1; else 0 */
 };
 
 const char meter_schema[] = "CREATE TABLE IF NOT EXISTS spend(key TEXT PRIMARY KEY, tokens INTEGER, nano INTEGER, "
@@ -80,6 +81,7 @@ static struct account *account(struct meter *m, const char *key, int64_t day_end
 	a = xcalloc(1, sizeof *a);
 	a->key = xstrdup(key);
 	a->day_end = day_end;
+	a->active_ms = -1;
 	a->last = m->mono_ms() / 1000;
 	load(m, a);
 	map_put(&m->accounts, key, a);
@@ -237,6 +239,7 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 		rate_of(m, a, &ignored);
 		a->rate[a->last % WINDOW]++;
 		a->running++;
+		a->active_ms = m->mono_ms();
 		a->tokens += h->tokens;
 		a->nano += h->nano;
 	}
@@ -248,12 +251,13 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 	return 0;
 }
 
-static void add(struct hold *h, int64_t tokens, int64_t nano)
+static void add(struct meter *m, struct hold *h, int64_t tokens, int64_t nano)
 {
 	for (int s = 0; s < SCOPES; s++) {
 		h->accounts[s]->tokens += tokens;
 		h->accounts[s]->nano += nano;
 		h->accounts[s]->running--;
+		h->accounts[s]->active_ms = m->mono_ms();
 	}
 	h->open = false;
 }
@@ -269,7 +273,7 @@ void meter_settle(struct meter *m, struct hold *h, const struct price *price, co
 	keys_of(h, change);
 	change->tokens = tokens - h->tokens;
 	change->nano = nano - h->nano;
-	add(h, change->tokens, change->nano);
+	add(m, h, change->tokens, change->nano);
 	h->tokens = tokens;
 	h->nano = nano;
 }
@@ -277,7 +281,7 @@ void meter_settle(struct meter *m, struct hold *h, const struct price *price, co
 void meter_cancel(struct meter *m, struct hold *h)
 {
 	if (h->open)
-		add(h, -h->tokens, -h->nano);
+		add(m, h, -h->tokens, -h->nano);
 }
 
 int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t n)
@@ -298,6 +302,14 @@ void meter_spend(struct meter *m, const char *session, int64_t *tokens, int64_t 
 	struct account *a = account(m, key, 0);
 	*tokens = a->tokens;
 	*nano = a->nano;
+}
+
+int64_t meter_last(struct meter *m, const char *session)
+{
+	char key[160];
+	snprintf(key, sizeof key, "s:%.150s", session);
+	const struct account *a = map_get(&m->accounts, key);
+	return a ? a->active_ms : -1;
 }
 
 /* ---- on the writer's thread ---- */

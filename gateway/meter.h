@@ -51,4 +51,5 @@ void meter_cancel(struct meter *m, struct hold *h); /* it never went out: as if 
 int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t n);
 int64_t meter_cost(const struct price *price, const struct usage *u); /* nanodollars, rounded up */
 void meter_spend(struct meter *m, const char *session, int64_t *tokens, int64_t *nano);
+int64_t meter_last(struct meter *m, const char *session); /* monotonic ms of its last begin or end; -1: none */
 int meter_write(sqlite3 *db, const struct meter_change *change, struct err *err); /* on the writer's thread */
