@@ -13,7 +13,9 @@
 #include "backend/base/mem.h"
 #include "gw.h"
 
-#define DENIALS_A_SECOND 20 /* records of denials that a socket may cause; what is above is counted in the next one */
+#define DENIALS_A_SECOND                                                                                               \
+	100 /* records of denials that a socket may cause; what is above is counted in the next one                    \
+	     */
 
 /* ---- who ---- */
 

@@ -215,13 +215,14 @@ int gateway_start(const struct paths *p, const struct gateway_options *o, struct
 
 int gateway_stop(const struct paths *p, struct err *err)
 {
-	CLEAN_BUF struct buf hello = BUF_INIT;
-	if (ask(p, "hello", NULL, 0, &hello, NULL) || ask(p, "stop", NULL, 0, NULL, NULL))
+	CLEAN_FREE char *path = xasprintf("%s/gateway-control.sock", p->runtime);
+	int64_t until = clock_mono_ms() + DEADLINE_MS;
+	char c;
+	CLEAN_FD int fd = unix_connect(path, NULL);
+	if (fd < 0 || send_all(fd, "stop\t0\n", 7, until))
 		return 0;
-	for (int64_t until = clock_mono_ms() + DEADLINE_MS; clock_mono_ms() < until; clock_sleep_ms(10))
-		if (!gateway_running(p))
-			return 0;
-	return err_set(err, ETIMEDOUT, "the gateway does not end");
+	int rc = recv_all(fd, &c, 1, until); /* the connection ends with the process */
+	return rc == -ETIMEDOUT ? err_set(err, ETIMEDOUT, "the gateway does not end") : 0;
 }
 
 /* ---- tokens ---- */

@@ -425,6 +425,7 @@ static int on_activity(struct control *c, struct buf *out, struct err *err)
 static int on_stop(struct control *c, struct buf *out, struct err *err)
 {
 	c->gw->stopping = true;
+	c->waiting = true; /* the end of the connection, which is that of the process, is the answer */
 	return 0;
 }
 

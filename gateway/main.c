@@ -178,12 +178,12 @@ static void close_all(struct gw *g, struct err *err)
 	end_all(g);
 	gw_loop(g, err); /* until the last call has its outcome */
 	resolve_release(g);
-	control_release(g);
 	ledger_close(g->ledger);
 	for (struct queue_node *n; (n = queue_pop(&g->done));) {
 		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
 		r->done(r);
 	}
+	control_release(g); /* whoever asked for the end sees it here */
 	gw_bury(g);
 	forward_release(g);
 	meter_release(&g->meter);

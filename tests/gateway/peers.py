@@ -302,17 +302,17 @@ class Client:
     def body(self):
         """(bytes, complete)"""
         if "transfer-encoding" in self.h:
-            out = b""
+            out = []
             while True:
                 try:
                     c = self.chunk()
                 except OSError:
                     c = None
                 if c is None:
-                    return out, False
+                    return b"".join(out), False
                 if not c:
-                    return out, True
-                out += c
+                    return b"".join(out), True
+                out.append(c)
         n = int(self.h.get("content-length", 0))
         data = self.f.read(n)
         return data, len(data) == n
