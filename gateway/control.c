@@ -545,6 +545,9 @@ void control_accept(struct gw *g, int fd)
 
 void control_release(struct gw *g)
 {
-	list_each_safe (i, &g->controls)
-		control_close(list_entry(i, struct control, link));
+	list_each_safe (i, &g->controls) {
+		struct control *c = list_entry(i, struct control, link);
+		c->waiting = false;
+		control_close(c);
+	}
 }

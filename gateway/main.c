@@ -189,6 +189,7 @@ static void close_all(struct gw *g, struct err *err)
 	meter_release(&g->meter);
 	tokens_release(&g->tokens);
 	policy_put(g->policy);
+	words_release(&g->registries);
 	keys_close(g->keys);
 	close(g->epoll);
 }
@@ -224,7 +225,7 @@ int gateway_main(int argc, char **argv)
 	tell_ready(&o, rc, &err);
 	if (rc) {
 		log_error("gateway: %s", err.text);
-		return rc == -EBUSY ? EX_TEMPFAIL : EX_UNAVAILABLE; /* the process ends: nothing needs to be freed */
+		_exit(rc == -EBUSY ? EX_TEMPFAIL : EX_UNAVAILABLE); /* threads may run: nothing is taken apart */
 	}
 	rc = gw_loop(g, &err);
 	close_all(g, &err);

@@ -68,7 +68,7 @@ static void words_add(struct words *w, const char *s)
 	w->p[w->n++] = xstrdup(s);
 }
 
-static void words_release(struct words *w)
+void words_release(struct words *w)
 {
 	for (size_t i = 0; i < w->n; i++)
 		free(w->p[i]);

@@ -81,6 +81,7 @@ const char *api_method(enum api api);
 const char *api_path(enum api api);
 bool api_served(enum api api, enum kind kind);
 bool glob_match(const char *glob, const char *text);
+void words_release(struct words *w);
 bool words_have(const struct words *w, const char *word, size_t n);
 /* The provider that serves the model by this API, or NULL. */
 const struct provider *policy_provider(const struct policy *p, enum api api, const char *model);
