@@ -57,9 +57,8 @@ void denial_json(struct buf *out, const struct denial *d, bool anthropic)
 
 static const char *skip_string(const char *p)
 {
-	for (p++; *p != '"'; p++)
-		if (*p == '\\')
-			p++;
+	for (p++; *(p += strcspn(p, "\"\\")) != '"';)
+		p += 2;
 	return p + 1;
 }
 

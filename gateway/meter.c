@@ -236,6 +236,7 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 		return rc;
 	for (int s = 0; s < SCOPES; s++) {
 		struct account *a = h->accounts[s];
+		change->rate[s] = p->limits[s][LIMIT_RATE] != LIMIT_OFF;
 		rate_of(m, a, &ignored);
 		a->rate[a->last % WINDOW]++;
 		a->running++;
@@ -346,7 +347,7 @@ int meter_write(sqlite3 *db, const struct meter_change *c, struct err *err)
 		sqlite3_bind_int64(spend, 4, c->bytes);
 		sqlite3_bind_int64(spend, 5, c->second != 0);
 		rc = step(db, spend, err);
-		if (rc || !c->second)
+		if (rc || !c->second || !c->rate[s])
 			continue;
 		sqlite3_bind_text(recent, 1, c->keys[s], -1, SQLITE_STATIC);
 		sqlite3_bind_int64(recent, 2, c->second);

@@ -33,7 +33,8 @@ struct hold { /* a reservation */
 struct meter_change {
 	char keys[SCOPES][160];
 	int64_t tokens, nano, bytes;
-	int64_t second; /* of a request that counts for the rate; 0: none */
+	int64_t second;	   /* of a request that counts for the rate; 0: none */
+	bool rate[SCOPES]; /* which have a limit of it */
 };
 
 extern const char meter_schema[];
