@@ -12,7 +12,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
-default="lint unit mount e2e crash vm fuzz"
+default="lint unit gateway mount e2e crash vm fuzz"
 all="$default sanitize long bench"
 default_limit=300
 grace=45 # seconds between SIGTERM and SIGKILL: a test tidies up in them
@@ -147,6 +147,7 @@ build() {
 
 suite_lint() { scripts lint; }
 suite_unit() { programs unit build; }
+suite_gateway() { scripts gateway; }
 suite_mount() { scripts mount; }
 suite_e2e() { scripts e2e; }
 suite_crash() { scripts crash; }
