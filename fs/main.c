@@ -205,8 +205,10 @@ static const struct verb verbs[] = {
 	{"image", "build [--force] | list | rm NAME", run_image, "the base image of sandboxes",
 	 "build makes it if there is none or its recipe has changed; a session does that by itself when it has to.\n"},
 	{"ledger", "verify [--expect-head H] [FILE]", run_ledger, "check the gateway's record of requests",
-	 "FILE is a copy of gateway/ledger, or a rotated segment; without one the instance's own is checked. H is a head (64 hex\n"
-	 "digits, from gateway/head) that was noted earlier: it has to be found, so that a cut end shows. --key FILE names the\n"
+	 "FILE is a copy of gateway/ledger, or a rotated segment; without one the instance's own is checked. H is a "
+	 "head (64 hex\n"
+	 "digits, from gateway/head) that was noted earlier: it has to be found, so that a cut end shows. --key FILE "
+	 "names the\n"
 	 "public key to hold it against. Exit code 65 if it does not hold.\n"},
 	{"gateway", "...", run_gateway, NULL, NULL},
 	{"vm-keeper", "...", run_keeper, NULL, NULL},
