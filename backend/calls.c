@@ -10,6 +10,7 @@
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
 #include "killpoint.h"
+#include "redact.h"
 #include "transcript.h"
 
 #define BAD_ARGS "bad-args" /* note of a call that must not run */
@@ -113,6 +114,17 @@ static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 			   c->pos);
 }
 
+/* The sandbox, closed for protected files. */
+static int guarded_env(struct worker *w, struct tool_run *t, struct err *err)
+{
+	int rc = worker_env(w, err);
+	if (rc)
+		return rc;
+	t->env = w->env;
+	env_guard(w->env, t->protected);
+	return 0;
+}
+
 /* Runs the tool itself. A sandbox that went away is started again once; its command is then lost, and said so. */
 static int execute(struct worker *w, const struct call *c, const char *job, int limit_ms, struct tool_result *out,
 		   struct err *err)
@@ -123,11 +135,13 @@ static int execute(struct worker *w, const struct call *c, const char *job, int 
 	if (!tool)
 		return tool_fail(out, "there is no tool %s; there are read, write, edit and bash", c->name);
 	CLEAN_JSON cJSON *args = cJSON_Parse(c->args);
-	struct tool_run t = {.clone = w->s->clone, .job = job, .args = args, .again = c->started, .note = c->note,
+	struct config *config = backend_config(w->b);
+	CLEAN_FREE char *protected = xstrdup(config->value[CONFIG_PROTECTED]);
+	config_put(config);
+	struct tool_run t = {.clone = w->s->clone, .job = job, .args = args, .protected = protected, .again = c->started, .note = c->note,
 			     .limit_ms = limit_ms, .cancel = &w->cancel};
 	CLEAN_BUF struct buf note = BUF_INIT;
-	int rc = worker_env(w, err);
-	t.env = w->env;
+	int rc = guarded_env(w, &t, err);
 	if (!rc && !c->started && tool->intend)
 		rc = tool->intend(&t, &note, err);
 	if (!rc && !c->started) {
@@ -145,10 +159,9 @@ static int execute(struct worker *w, const struct call *c, const char *job, int 
 		worker_log(w, "the connection to the sandbox was lost (%s); taking it up again", err->text);
 		worker_env_drop(w);
 		buf_reset(&out->text);
-		rc = worker_env(w, err);
+		rc = guarded_env(w, &t, err);
 		if (rc)
 			return rc;
-		t.env = w->env;
 		t.again = true;
 	}
 }
@@ -158,9 +171,13 @@ static int one(struct worker *w, const struct call *c, int limit_ms, struct err 
 	struct tool_result r = {.text = BUF_INIT};
 	CLEAN_FREE char *job = job_id(w->id, c);
 	int rc = execute(w, c, job, limit_ms, &r, err);
+	if (w->env)
+		env_guard(w->env, NULL);
 	if (!rc) {
 		CLEAN_BUF struct buf clean = BUF_INIT;
-		utf8_clean(&clean, buf_str(&r.text), r.text.n);
+		CLEAN_BUF struct buf clear = BUF_INIT;
+		utf8_clean(&clear, buf_str(&r.text), r.text.n);
+		redact(&clean, buf_str(&clear), clear.n, 0, clear.n); /* whatever a tool says; the tools look over their cuts */
 		buf_release(&r.text);
 		r.text = clean;
 		clean = BUF_INIT;

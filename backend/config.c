@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/base/guard.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
 #include "backend/base/utf8.h"
+#include "gate.h"
 
 /* Forms of a value. */
-enum form { ANY, WORD, SECONDS, COUNT };
+enum form { ANY, WORD, SECONDS, COUNT, PATTERNS };
 
 static const struct key {
 	const char *name, *fallback;
@@ -38,6 +40,8 @@ static const struct key {
 	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", WORD, "off", "on", "seconds until an idle sandbox goes to disk"},
 	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", WORD, "off", "on", "TCP address of the gateway"},
 	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", WORD, "off", "on", "TCP address of the HTTP face"},
+	[CONFIG_PROTECTED] = {"protected", NULL, PATTERNS, NULL, NULL,
+			      "files that read, write and edit refuse: NAME, DIR/NAME, DIR/ with all below, !NAME is none"},
 };
 
 static const struct key *find(const char *name)
@@ -113,9 +117,16 @@ static int check(const struct key *k, const char *value, struct err *err)
 		if (number(value, false) > 0)
 			return 0;
 		return err_set(err, EINVAL, "%s needs a number above 0, not \"%.60s\"", k->name, value);
+	case PATTERNS: return guard_check(value, err);
 	case ANY: break;
 	}
 	return 0;
+}
+
+/* What a key has where the text says nothing. */
+static const char *fallback(int key)
+{
+	return key == CONFIG_PROTECTED ? gate_protected : keys[key].fallback;
 }
 
 int value_check(const char *key, const char *value, struct err *err)
@@ -190,7 +201,7 @@ int config_parse(const char *text, size_t n, struct config **out, struct err *er
 	}
 	for (int i = 0; i < CONFIG_KEYS; i++)
 		if (!c->value[i])
-			c->value[i] = xstrdup(keys[i].fallback);
+			c->value[i] = xstrdup(fallback(i));
 	*out = c;
 	return 0;
 }
@@ -221,5 +232,5 @@ void config_default_text(struct buf *out)
 	buf_adds(out, "# Settings of berthfs. Every key is here with its default; take the # away to change one.\n"
 		      "# A write to this file through the mount is checked and in force at once.\n");
 	for (int i = 0; i < CONFIG_KEYS; i++)
-		buf_addf(out, "\n# %s\n#%s = %s\n", keys[i].about, keys[i].name, keys[i].fallback);
+		buf_addf(out, "\n# %s\n#%s = %s\n", keys[i].about, keys[i].name, fallback(i));
 }

@@ -17,6 +17,7 @@ struct tool_run {
 	const char *job;           /* job id, the same for the same call after a restart */
 	const cJSON *args;
 	bool again;                /* the call may have run before: its intent was committed by an earlier process */
+	const char *protected;     /* patterns of protected paths; env refuses them as well, by what is opened */
 	const char *note;          /* what `note` said when the intent was committed, "" at first */
 	int limit_ms;              /* longest time for a command, 0: none */
 	const atomic_bool *cancel;

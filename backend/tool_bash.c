@@ -8,11 +8,12 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "redact.h"
 #include "tool.h"
 
 #define ARG_MAX_BYTES (100 << 10) /* a longer script goes through a file: Linux takes 128 KiB in one argument */
 #define POLL_MS  500        /* longest single wait: how quickly `stop` is seen */
-#define TAIL_MAX (64 << 10) /* output read for a result; more than TOOL_BYTES, to find a line's begin */
+#define TAIL_MAX (TOOL_BYTES + REDACT_CONTEXT) /* output read for a result: a line's begin and a secret's are before the cut */
 
 /* The last TOOL_LINES whole lines within TOOL_BYTES. Returns where they begin. */
 static size_t tail_start(const struct buf *b, bool complete)
@@ -71,7 +72,9 @@ static int collect(const struct tool_run *t, const struct env_job *job, int time
 	if (rc)
 		return rc;
 	size_t at = tail_start(&raw, from == 0), shown = raw.n - at;
-	utf8_clean(&out->text, buf_str(&raw) + at, shown);
+	CLEAN_BUF struct buf clear = BUF_INIT;
+	redact(&clear, raw.p, raw.n, at, raw.n);
+	utf8_clean(&out->text, buf_str(&clear), clear.n);
 	CLEAN_FREE char *spill = NULL;
 	if (shown < job->output) {
 		rc = env_ack(t->env, t->job, true, &spill, err);

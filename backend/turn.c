@@ -41,7 +41,9 @@ static int load_prompt(struct worker *w, struct err *err)
 	if (rc && tool_env_lost(rc))
 		return rc;
 	utf8_clean(&agents, buf_str(&raw), raw.n);
-	w->prompt = context_prompt(w->s->clone, buf_str(&agents));
+	struct config *c = backend_config(w->b);
+	w->prompt = context_prompt(w->s->clone, c->value[CONFIG_PROTECTED], buf_str(&agents));
+	config_put(c);
 	return 0;
 }
 

@@ -148,6 +148,9 @@ int env_read(struct env *env, const char *path, uint64_t offset, size_t max, str
 enum { ENV_WRITE_PARENTS = 1, ENV_WRITE_APPEND = 2 };
 /* Replaces (temporary file and rename, mode and owner of an existing file kept) or appends. New files are 0644. */
 int env_write(struct env *env, const char *path, const void *data, size_t n, int flags, struct err *err);
+/* From here on env_read() and env_write() refuse (-EACCES in words) what the patterns protect (backend/base/guard.h), judged
+ * inside the sandbox by what was really opened: links, `..`, hard links and /proc lead nowhere. NULL: nothing. */
+void env_guard(struct env *env, const char *patterns);
 int env_remove(struct env *env, const char *path, struct err *err); /* a file; missing is success */
 int env_send_file(struct env *env, const char *host_path, const char *path, struct err *err);    /* streamed */
 int env_receive_file(struct env *env, const char *path, const char *host_path, struct err *err); /* streamed */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 
 #include "backend/backend.h"
 #include "backend/base/clock.h"
@@ -205,6 +206,30 @@ static inline char *face_script(const char *name, const char *lines)
 	file_write(path, lines, strlen(lines), 0600, NULL);
 	return path;
 }
+
+/* A session that a script answers: the lines of script, the first message. */
+static inline int64_t face_session(const char *name, const char *script, const char *message)
+{
+	CLEAN_FREE char *file = xasprintf("%s.script", name);
+	CLEAN_FREE char *path = face_script(file, script);
+	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\n---\n%s\n", path, message);
+	int64_t id = face_create(name, text);
+	if (!id)
+		printf("# refused: %s\n", face.last_error.text);
+	CHECK(id > 0);
+	return id;
+}
+
+/* Replaces the config. */
+static inline void face_config(const char *lines)
+{
+	CLEAN_FREE char *text = xasprintf("sandbox = dir\nsandbox.allow-dir = yes\n%s", lines);
+	CHECK_INT(face_do(REQ_CONFIG, 0, text), 0);
+}
+
+/* A script line of one bash call; the command needs its quotes escaped for JSON. */
+#define BASH(command) "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"" command "\"}}]}\n"
+#define SAY(text) "{\"text\":\"" text "\"}\n"
 
 #define FACE_MAIN()                                                             \
 	int main(int argc, char **argv)                                         \
