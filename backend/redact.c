@@ -176,7 +176,7 @@ static bool find_shape(struct text *t, size_t at, struct hit *h)
 /* Three parts with points between; the first two are JSON, so they begin with `{"`. */
 static bool find_jwt(struct text *t, size_t at, struct hit *h)
 {
-	if (!has(t, at, "eyJ") || (at && in_set(DASH, (unsigned char)t->p[at - 1])))
+	if (!has(t, at, "eyJ") || (at && (t->p[at - 1] == '_' || t->p[at - 1] == '-')))
 		return false;
 	size_t a = at + run(t, at, DASH);
 	if (a - at < 12 || !has(t, a, ".eyJ"))
