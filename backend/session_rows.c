@@ -32,13 +32,15 @@ static const struct column {
 	NUMBER(retry_ms), NUMBER(stopping), NUMBER(unsynced), NUMBER(check_round), NUMBER(ship), NUMBER(ships_done), NUMBER(entries),
 	NUMBER(md_size), NUMBER(json_size), NUMBER(transcript_ms), NUMBER(log_size), NUMBER(log_ms), NUMBER(plan_seq),
 	NUMBER(plan_size), NUMBER(answer_seq), NUMBER(answer_size), NUMBER(question_size),
+	NUMBER(retry_since_ms), NUMBER(output_bytes), NUMBER(usage_size), NUMBER(usage_ms),
 };
 
 #define SELECT_COLUMNS                                                                                                 \
 	"name,project,created_ms,changed_ms,destroyed_ms,detail,base_branch,base_commit,start_commit,head,sandbox,"    \
 	"sandbox_state,size,clone,model,network,after_run,ship_to,approvals,settings_ms,accepted,run,request,attempt," \
 	"retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,transcript_ms,log_size,log_ms,"       \
-	"plan_seq,plan_size,answer_seq,answer_size,question_size,state,after"
+	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms," \
+	"state,after"
 
 static char **text_at(struct session *s, size_t i)
 {
@@ -190,7 +192,8 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 		return rc;
 	return db_run(tx->db, err,
 		      "UPDATE sessions SET entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
-		      "answer_seq=?,answer_size=?,question_size=? WHERE id=?",
-		      "iiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size, s->log_ms, s->plan_seq,
-		      s->plan_size, s->answer_seq, s->answer_size, s->question_size, s->id);
+		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_ms=? WHERE id=?",
+		      "iiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size, s->log_ms, s->plan_seq,
+		      s->plan_size, s->answer_seq, s->answer_size, s->question_size, s->retry_since_ms, s->output_bytes,
+		      s->usage_size, s->usage_ms, s->id);
 }

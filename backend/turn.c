@@ -13,6 +13,7 @@
 #include "backend/base/utf8.h"
 #include "calls.h"
 #include "context.h"
+#include "fault.h"
 #include "killpoint.h"
 #include "message.h"
 #include "model.h"
@@ -20,9 +21,6 @@
 #include "view.h"
 
 #define PARTIAL_MS   100   /* streamed text is committed at most so often (spec: at most 100 ms apart) */
-#define BACKOFF_MS   2000  /* before the first retry; doubles */
-#define BACKOFF_MAX  60000
-#define ATTEMPTS_MAX 10    /* tries of one request, about six minutes in all, before the run fails */
 #define AGENTS_MAX   (64 << 10) /* bytes of AGENTS.md that go into the prompt */
 
 /* ---- the prompt ---- */
@@ -197,7 +195,7 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii", s->id, d->pin->n);
 	if (rc)
 		return rc;
-	s->attempt = 0;
+	s->attempt = s->retry_since_ms = 0;
 	buf_add(&all, buf_str(d->before), d->before->n);
 	buf_add(&all, buf_str(&text), text.n);
 	if (all.n && !buf_ends(&all, "\n"))
@@ -210,21 +208,35 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 /* ---- a fault ---- */
 
 struct faulty {
+	struct worker *w;
 	struct pin *pin;
 	const struct model_fault *fault;
-	const struct err *why;
+	struct err *why; /* the model's words; what ends the run is added */
 	bool again;
 };
 
-static int64_t backoff(int64_t attempt, const struct model_fault *f)
+/* Is another try due, and when? The time of the first failure is committed, so that restarts do not lengthen it. */
+static bool try_again(struct tx *tx, struct session *s, struct faulty *f)
 {
-	int64_t ms = BACKOFF_MS;
-	for (int64_t i = 1; i < attempt && ms < BACKOFF_MAX; i++)
-		ms *= 2;
-	if (ms > BACKOFF_MAX)
-		ms = BACKOFF_MAX;
-	ms -= ms / 4 * (clock_mono_us() % 1000) / 1000; /* jitter: many sessions must not come back at once */
-	return f->retry_after_ms > ms ? f->retry_after_ms : ms;
+	struct config *c = backend_config(f->w->b);
+	int64_t limit = config_int(c, CONFIG_RETRY_LIMIT) * 1000;
+	config_put(c);
+	enum fault_kind kind = fault_judge(f->fault, f->why->text);
+	if (kind == FAULT_OVERFLOW)
+		err_prefix(f->why, "the conversation is longer than the model takes");
+	if (kind != FAULT_RETRY)
+		return false;
+	if (!s->retry_since_ms || s->retry_since_ms > tx->now_ms)
+		s->retry_since_ms = tx->now_ms;
+	int64_t wait = fault_backoff_ms(f->fault, s->attempt, (uint64_t)clock_mono_us()), spent = tx->now_ms - s->retry_since_ms;
+	if (spent + wait > limit) {
+		err_prefix(f->why, f->fault->retry_after_ms > limit
+					   ? "the server asks for a longer wait than retry.limit allows"
+					   : "given up: retry.limit is reached");
+		return false;
+	}
+	s->retry_ms = tx->now_ms + wait;
+	return true;
 }
 
 static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
@@ -232,15 +244,12 @@ static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 	struct faulty *f = arg;
 	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id, f->pin->n);
 	s->attempt++;
-	f->again = f->fault->retry && s->attempt < ATTEMPTS_MAX;
+	f->again = try_again(tx, s, f);
 	CLEAN_FREE char *line = xasprintf("model request %" PRId64 ": %s", f->pin->n, f->why->text);
 	rc = rc ? rc : log_add(tx, s, line, err);
-	if (rc || !f->again)
-		return rc;
-	s->retry_ms = tx->now_ms + backoff(s->attempt, f->fault);
-	if (s->state == STATE_RUNNING)
+	if (!rc && f->again && s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", f->why->text);
-	return 0;
+	return rc;
 }
 
 /* ---- stop ---- */
@@ -251,7 +260,7 @@ static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *e
 	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i", s->id);
 	rc = rc ? rc : transcript_notice(tx, s, "stopped by the user", err);
 	s->stopping = 0;
-	s->retry_ms = 0;
+	s->retry_ms = s->retry_since_ms = 0;
 	live_put(s->live);
 	s->live = live_make(s->run, false, NULL);
 	return rc;
@@ -307,7 +316,7 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 		goto out;
 	}
 	if (rc) {
-		struct faulty f = {&pin, &fault, &why, false};
+		struct faulty f = {w, &pin, &fault, &why, false};
 		rc = worker_commit(w, fault_fn, &f, err);
 		*end = TURN_MORE;
 		if (!rc && !f.again)

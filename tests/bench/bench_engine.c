@@ -92,7 +92,7 @@ static void crowd(int n)
 		"WITH RECURSIVE c(i) AS (SELECT 2 UNION ALL SELECT i+1 FROM c WHERE i<%d) INSERT INTO sessions "
 		"SELECT c.i,'crowd'||c.i,project,created_ms,changed_ms,destroyed_ms,'idle','',after,base_branch,base_commit,start_commit,head,"
 		"sandbox,'dir down',size,clone,model,network,after_run,ship_to,approvals,settings_ms,0,0,0,0,0,0,0,0,0,0,0,0,0,"
-		"transcript_ms,0,log_ms,0,0,0,0,0 FROM x, c; INSERT OR REPLACE INTO counters VALUES('session',%d); COMMIT", n, n);
+		"transcript_ms,0,log_ms,0,0,0,0,0,0,0,0,0 FROM x, c; INSERT OR REPLACE INTO counters VALUES('session',%d); COMMIT", n, n);
 	char *words = NULL;
 	sqlite3_open(path, &db);
 	if (sqlite3_exec(db, sql, 0, 0, &words) != SQLITE_OK)
