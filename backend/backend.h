@@ -25,6 +25,7 @@ struct backend;
 /* Texts that are too long or too rarely read to be kept in memory; read with REQ_READ. Their true size is in the view. */
 enum text_kind {
 	TEXT_TRANSCRIPT, TEXT_JSONL, TEXT_PLAN, TEXT_QUESTION, TEXT_CHECKS, TEXT_DIFF, TEXT_CHANGES, TEXT_COMMITS, TEXT_LOG,
+	TEXT_USAGE, /* requests, tokens, cost; see usage.h */
 	TEXT_QUEUE, /* messages that wait */
 	TEXT_ANSWER, /* the newest answer, as `wait/reply` gives it */
 	TEXT_KINDS,

@@ -12,6 +12,7 @@
 #include "killpoint.h"
 #include "redact.h"
 #include "transcript.h"
+#include "usage.h"
 
 #define BAD_ARGS "bad-args" /* note of a call that must not run */
 
@@ -106,6 +107,7 @@ static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 	const struct result *a = arg;
 	const struct call *c = a->call;
 	int rc = transcript_result(tx, s, c->id, c->name, buf_str(&a->r->text), a->r->error, err);
+	rc = rc ? rc : usage_call(tx, s, c->name, a->r->error ? USE_FAILED : USE_DONE, err);
 	s->unsynced++;
 	if (s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", "");
@@ -241,6 +243,7 @@ int calls_abandon(struct tx *tx, struct session *s, const char *why, struct err 
 		rc = rc ? rc : end;
 		if (!rc && found) {
 			rc = transcript_result(tx, s, c.id, c.name, why, true, err);
+			rc = rc ? rc : usage_call(tx, s, c.name, USE_ABORTED, err);
 			rc = rc ? rc : db_run(tx->db, err, "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii",
 					      s->id, s->request, c.pos);
 		}

@@ -9,6 +9,7 @@
 #include "blocks.h"
 #include "message.h"
 #include "transcript.h"
+#include "usage.h"
 
 /* Adds the part of a piece at [at, at + n) that lies in the wanted window. False once the window is full. */
 static bool window(struct buf *out, size_t start, uint64_t offset, size_t max, uint64_t at, const char *p, size_t n)
@@ -117,7 +118,8 @@ static int (*const sliced[])(struct db *, int64_t, uint64_t, size_t, struct buf 
 	[TEXT_TRANSCRIPT] = read_transcript, [TEXT_JSONL] = read_jsonl, [TEXT_LOG] = read_log, [TEXT_EVENTS] = read_events};
 
 static int (*const whole[TEXT_KINDS])(struct db *, int64_t, struct buf *, struct err *) = {
-	[TEXT_PLAN] = whole_plan, [TEXT_QUESTION] = whole_question, [TEXT_ANSWER] = whole_answer, [TEXT_QUEUE] = whole_queue};
+	[TEXT_PLAN] = whole_plan, [TEXT_QUESTION] = whole_question, [TEXT_ANSWER] = whole_answer, [TEXT_QUEUE] = whole_queue,
+	[TEXT_USAGE] = usage_text};
 
 int text_read(struct db *db, int64_t session, enum text_kind kind, uint64_t offset, size_t max, struct buf *out,
 	      struct err *err)

@@ -18,6 +18,7 @@
 #include "message.h"
 #include "model.h"
 #include "transcript.h"
+#include "usage.h"
 #include "view.h"
 
 #define PARTIAL_MS   100   /* streamed text is committed at most so often (spec: at most 100 ms apart) */
@@ -43,6 +44,17 @@ static int load_prompt(struct worker *w, struct err *err)
 	w->prompt = context_prompt(w->s->clone, c->value[CONFIG_PROTECTED], buf_str(&agents));
 	config_put(c);
 	return 0;
+}
+
+/* ---- usage ---- */
+
+static int used(struct tx *tx, struct session *s, struct backend *b, const char *model, enum use_end end,
+		const struct model_reply *r, struct err *err)
+{
+	struct config *c = backend_config(b);
+	int rc = usage_request(tx, s, c, model, end, r ? r->tokens_in : 0, r ? r->tokens_out : 0, r ? r->tokens_cached : 0, err);
+	config_put(c);
+	return rc;
 }
 
 /* ---- pinning ---- */
@@ -91,8 +103,10 @@ static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 		live_put(s->live);
 		s->live = live_make(s->run, true, NULL);
 	}
-	if (pinned_before(tx, s, p, &rc, err) || rc)
+	if (pinned_before(tx, s, p, &rc, err) || rc) {
+		rc = rc ? rc : used(tx, s, p->w->b, p->model, USE_ABORTED, NULL, err);
 		return rc ? rc : log_add(tx, s, "a model request was cut off by a restart; it is sent again", err);
+	}
 	rc = s->state == STATE_RUNNING ? message_place(tx, s, err) : 0;
 	rc = rc ? rc : prompt_id(tx, p->w->prompt, &prompt, err);
 	if (rc)
@@ -192,6 +206,7 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	utf8_clean(&thinking, buf_str(&r->thinking), r->thinking.n);
 	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop, (int)r->n_calls, final, err);
 	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
+	rc = rc ? rc : used(tx, s, d->w->b, d->pin->model, USE_DONE, r, err);
 	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii", s->id, d->pin->n);
 	if (rc)
 		return rc;
@@ -210,6 +225,7 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 struct faulty {
 	struct worker *w;
 	struct pin *pin;
+	const struct model_reply *reply; /* what is known of the tokens */
 	const struct model_fault *fault;
 	struct err *why; /* the model's words; what ends the run is added */
 	bool again;
@@ -243,6 +259,7 @@ static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 {
 	struct faulty *f = arg;
 	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id, f->pin->n);
+	rc = rc ? rc : used(tx, s, f->w->b, f->pin->model, USE_FAILED, f->reply, err);
 	s->attempt++;
 	f->again = try_again(tx, s, f);
 	CLEAN_FREE char *line = xasprintf("model request %" PRId64 ": %s", f->pin->n, f->why->text);
@@ -256,7 +273,10 @@ static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 
 static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
+	struct worker *w = arg;
 	int rc = calls_abandon(tx, s, "stopped by the user", err);
+	if (!rc && db_int(tx->db, 0, "SELECT 1 FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", s->id, s->request))
+		rc = used(tx, s, w->b, s->setting[SETTING_MODEL], USE_ABORTED, NULL, err);
 	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i", s->id);
 	rc = rc ? rc : transcript_notice(tx, s, "stopped by the user", err);
 	s->stopping = 0;
@@ -272,7 +292,7 @@ static int turn_stopped(struct worker *w, enum turn_end *end, struct err *err)
 		return -ECANCELED; /* shutdown or destroy: the committed state says what is next */
 	atomic_store(&w->cancel, false);
 	int rc = calls_kill(w, err);
-	rc = rc && !tool_env_lost(rc) ? rc : worker_commit(w, stopped_fn, NULL, err);
+	rc = rc && !tool_env_lost(rc) ? rc : worker_commit(w, stopped_fn, w, err);
 	*end = TURN_STOPPED;
 	return rc;
 }
@@ -316,7 +336,7 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 		goto out;
 	}
 	if (rc) {
-		struct faulty f = {w, &pin, &fault, &why, false};
+		struct faulty f = {w, &pin, &reply, &fault, &why, false};
 		rc = worker_commit(w, fault_fn, &f, err);
 		*end = TURN_MORE;
 		if (!rc && !f.again)

@@ -47,6 +47,7 @@ static void texts(struct view *v, const struct session *s)
 	v->text[TEXT_CHANGES] = s->changes;
 	v->text[TEXT_COMMITS] = s->commits;
 	v->text[TEXT_LOG] = (struct text_info){(uint64_t)s->log_size, s->log_ms};
+	v->text[TEXT_USAGE] = (struct text_info){(uint64_t)s->usage_size, s->usage_ms};
 	v->text[TEXT_QUEUE] = s->queue;
 	for (int i = 0; i < TEXT_KINDS; i++)
 		if (!v->text[i].changed_ms)

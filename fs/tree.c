@@ -65,6 +65,7 @@ const struct file tree[] = {
 	TEXT(PLACE_SESSION, "diff", KIND_SNAPSHOT, TEXT_DIFF, "its work against the base"),
 	TEXT(PLACE_SESSION, "changes", KIND_SNAPSHOT, TEXT_CHANGES, "the same by file and lines"),
 	TEXT(PLACE_SESSION, "commits", KIND_SNAPSHOT, TEXT_COMMITS, "the same as a log"),
+	TEXT(PLACE_SESSION, "usage", KIND_SNAPSHOT, TEXT_USAGE, "requests, tokens in, out, cached, cost, model or tool, failed, aborted"),
 	TEXT(PLACE_SESSION, "log", KIND_GROWING, TEXT_LOG, "what the machinery did"),
 	{PLACE_SESSION, "error", 0644, KIND_ERRORS, .show = show_errors, .changed = changed_errors,
 	 .about = "its last 8 refusals and failures, with what to do"},
