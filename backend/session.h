@@ -61,6 +61,7 @@ struct session {
 	struct text_info queue, checks, diff, changes, commits;
 	char *ship_text;                   /* the `ship` file */
 	int64_t ship_ms;
+	int64_t plan_ms;                   /* when the plan changed while an answer streamed */
 	struct live *live;
 	uint64_t version;
 	bool shipping;

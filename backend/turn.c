@@ -11,6 +11,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "blocks.h"
 #include "calls.h"
 #include "context.h"
 #include "fault.h"
@@ -63,6 +64,7 @@ struct pin {
 	struct worker *w;
 	int64_t n, cutoff;
 	char *model, *prompt; /* of the pinned request */
+	bool nothing;         /* every message was withdrawn before a request was made of it */
 };
 
 static int prompt_id(struct tx *tx, const char *text, int64_t *id, struct err *err)
@@ -91,6 +93,18 @@ static bool pinned_before(struct tx *tx, struct session *s, struct pin *p, int *
 	return found;
 }
 
+/* The plan of an answer that came to nothing does not count. */
+static int plan_back(struct tx *tx, struct session *s, struct err *err)
+{
+	CLEAN_BUF struct buf plan = BUF_INIT;
+	int rc = plan_text(tx->db, s->id, s->request, s->plan_seq, &plan, err);
+	if (!rc && s->plan_size != (int64_t)plan.n) {
+		s->plan_size = (int64_t)plan.n;
+		s->plan_ms = tx->now_ms;
+	}
+	return rc;
+}
+
 static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	struct pin *p = arg;
@@ -104,10 +118,18 @@ static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 		s->live = live_make(s->run, true, NULL);
 	}
 	if (pinned_before(tx, s, p, &rc, err) || rc) {
+		rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET partial='' WHERE session=? AND n=?", "ii", s->id, p->n);
 		rc = rc ? rc : used(tx, s, p->w->b, p->model, USE_ABORTED, NULL, err);
+		rc = rc ? rc : plan_back(tx, s, err);
 		return rc ? rc : log_add(tx, s, "a model request was cut off by a restart; it is sent again", err);
 	}
 	rc = s->state == STATE_RUNNING ? message_place(tx, s, err) : 0;
+	p->nothing = !rc && s->state == STATE_RUNNING && !s->unanswered;
+	if (p->nothing) {
+		live_put(s->live);
+		s->live = live_make(s->run, false, NULL);
+		return 0;
+	}
 	rc = rc ? rc : prompt_id(tx, p->w->prompt, &prompt, err);
 	if (rc)
 		return rc;
@@ -145,9 +167,14 @@ static int partial_fn(struct tx *tx, void *arg, struct err *err)
 	struct session *s = tx_session(tx, p->session);
 	if (!s || s->run != p->run)
 		return 0;
+	CLEAN_BUF struct buf plan = BUF_INIT;
+	if (s->request == p->n && blocks_plan(buf_str(&p->text), p->text.n, &plan)) {
+		s->plan_size = (int64_t)plan.n;
+		s->plan_ms = tx->now_ms;
+	}
 	live_put(s->live);
 	s->live = live_make(p->run, true, &p->all);
-	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=?", "tii", buf_str(&p->text), p->session, p->n);
+	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=? AND state='pinned'", "tii", buf_str(&p->text), p->session, p->n);
 }
 
 static void partial_free(void *arg, int rc, const struct err *err)
@@ -208,6 +235,7 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
 	rc = rc ? rc : used(tx, s, d->w->b, d->pin->model, USE_DONE, r, err);
 	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii", s->id, d->pin->n);
+	rc = rc ? rc : plan_back(tx, s, err);
 	if (rc)
 		return rc;
 	s->attempt = s->retry_since_ms = 0;
@@ -259,6 +287,7 @@ static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 {
 	struct faulty *f = arg;
 	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id, f->pin->n);
+	rc = rc ? rc : plan_back(tx, s, err);
 	rc = rc ? rc : used(tx, s, f->w->b, f->pin->model, USE_FAILED, f->reply, err);
 	s->attempt++;
 	f->again = try_again(tx, s, f);
@@ -278,6 +307,7 @@ static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *e
 	if (!rc && db_int(tx->db, 0, "SELECT 1 FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", s->id, s->request))
 		rc = used(tx, s, w->b, s->setting[SETTING_MODEL], USE_ABORTED, NULL, err);
 	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i", s->id);
+	rc = rc ? rc : plan_back(tx, s, err);
 	rc = rc ? rc : transcript_notice(tx, s, "stopped by the user", err);
 	s->stopping = 0;
 	s->retry_ms = s->retry_since_ms = 0;
@@ -326,7 +356,8 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 	struct done d = {w, &pin, &reply, &before, final};
 	int rc = load_prompt(w, err);
 	rc = rc ? rc : worker_commit(w, pin_fn, &pin, err);
-	if (rc)
+	*end = pin.nothing ? TURN_STOPPED : TURN_MORE;
+	if (rc || pin.nothing)
 		goto out;
 	killpoint("turn.pinned");
 	struct err why = ERR_INIT;

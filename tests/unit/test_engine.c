@@ -14,7 +14,7 @@ TEST(a_run_with_tools_is_answered_and_synced)
 	CHECK(face_wait_idle(id));
 	CHECK_STR(face_value(id, VALUE_STATUS), "asking");
 	CHECK_STR(face_text(id, TEXT_PLAN), "- [x] change\n");
-	CHECK_STR(face_text(id, TEXT_QUESTION), "question: ok?\n- yes: it is\n");
+	CHECK_STR(face_text(id, TEXT_QUESTION), "question: ok?\n1. yes: it is\n");
 	const char *t = face_text(id, TEXT_TRANSCRIPT);
 	CHECK(strstr(t, "change it") && strstr(t, "hello") && strstr(t, "bye\ndone"));
 	CHECK_INT(strlen(t), face.view[id]->text[TEXT_TRANSCRIPT].size);

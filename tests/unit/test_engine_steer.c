@@ -156,6 +156,39 @@ TEST(withdraw_at_every_moment)
 	printf("# %d of 39 were seen before they could be withdrawn\n", kept);
 }
 
+/* A message that is taken back before its run has asked the model: no request is made for it. */
+TEST(withdrawn_before_the_request)
+{
+	CLEAN_BUF struct buf script = BUF_INIT;
+	for (int i = 0; i < 60; i++)
+		buf_adds(&script, SAY("answer"));
+	int64_t id = face_session("quick", buf_str(&script), "begin");
+	CHECK(face_wait_idle(id));
+	int seen = 1, requests = 0;
+	for (int k = 2; k <= 21; k++) {
+		bool sent = false, taken = false;
+		CLEAN_FREE char *verb = xasprintf("withdraw %d", k);
+		struct request *m = face_request(REQ_MESSAGE, id, "quick"), *v = face_request(REQ_CTL, id, verb);
+		m->done = v->done = face_done;
+		m->arg = &sent;
+		v->arg = &taken;
+		backend_submit(face.b, m);
+		backend_submit(face.b, v);
+		while (!sent || !taken)
+			face_drain(100);
+		seen += v->rc != 0;
+		request_free(m);
+		request_free(v);
+		CHECK(face_wait_idle(id));
+	}
+	const char *t = of(id);
+	for (const char *p = t; (p = strstr(p, "## assistant")); p++)
+		requests++;
+	CHECK_INT(requests, seen);
+	CHECK(!face.view[id]->live->running);
+	printf("# %d of 20 were seen\n", seen - 1);
+}
+
 /* ---- two writers ---- */
 
 struct writer {
