@@ -14,7 +14,8 @@
 #include "transcript.h"
 #include "usage.h"
 
-#define BAD_ARGS "bad-args" /* note of a call that must not run */
+#define BAD_ARGS    "bad-args" /* note of a call that must not run */
+#define SHORT_BYTES 2048       /* kept at each end of a result when the budget is used up */
 
 struct call {
 	int64_t request, pos;
@@ -98,14 +99,38 @@ static int intent_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 }
 
 struct result {
+	struct backend *b;
 	const struct call *call;
 	struct tool_result *r;
 };
+
+/* Past the session's budget only the begin and the end of a result are kept. */
+static void keep_budget(struct backend *b, const struct session *s, struct buf *text)
+{
+	struct config *c = backend_config(b);
+	int64_t limit = config_int(c, CONFIG_OUTPUT_LIMIT);
+	config_put(c);
+	if (text->n <= 2 * SHORT_BYTES || (s->output_bytes + (int64_t)text->n) >> 20 < limit)
+		return;
+	CLEAN_BUF struct buf cut = BUF_INIT;
+	size_t head = utf8_prefix(text->p, SHORT_BYTES, NULL), tail = text->n - SHORT_BYTES;
+	while (tail < text->n && (text->p[tail] & 0xC0) == 0x80)
+		tail++;
+	buf_add(&cut, text->p, head);
+	buf_addf(&cut, "\n[%zu bytes are left out here: this session's tools have given more than %" PRId64 " MiB, the output.limit of "
+		       "config; let commands print less]\n", tail - head, limit);
+	buf_add(&cut, text->p + tail, text->n - tail);
+	struct buf old = *text;
+	*text = cut;
+	cut = old;
+}
 
 static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	const struct result *a = arg;
 	const struct call *c = a->call;
+	keep_budget(a->b, s, &a->r->text);
+	s->output_bytes += (int64_t)a->r->text.n;
 	int rc = transcript_result(tx, s, c->id, c->name, buf_str(&a->r->text), a->r->error, err);
 	rc = rc ? rc : usage_call(tx, s, c->name, a->r->error ? USE_FAILED : USE_DONE, err);
 	s->unsynced++;
@@ -183,7 +208,7 @@ static int one(struct worker *w, const struct call *c, int limit_ms, struct err 
 		buf_release(&r.text);
 		r.text = clean;
 		clean = BUF_INIT;
-		struct result a = {c, &r};
+		struct result a = {w->b, c, &r};
 		rc = worker_commit(w, result_fn, &a, err);
 	}
 	if (!rc) {

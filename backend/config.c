@@ -41,6 +41,8 @@ static const struct key {
 	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", WORD, "off", "on", "TCP address of the gateway"},
 	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", WORD, "off", "on", "TCP address of the HTTP face"},
 	[CONFIG_RETRY_LIMIT] = {"retry.limit", "1 h", SECONDS, NULL, NULL, "how long a failing model request is tried again before the run fails"},
+	[CONFIG_OUTPUT_LIMIT] = {"output.limit", "64", COUNT, NULL, NULL,
+				 "MiB of tool output that a session's transcript keeps; beyond, a few lines of each result"},
 	[CONFIG_PROTECTED] = {"protected", NULL, PATTERNS, NULL, NULL,
 			      "files that read, write and edit refuse: NAME, DIR/NAME, DIR/ with all below, !NAME is none"},
 };

@@ -41,6 +41,8 @@ bool worker_pause(struct worker *w, int64_t ms);
 /* Runs fn in a transaction with the session looked up: fn(tx, s, arg). */
 typedef int session_fn(struct tx *tx, struct session *s, void *arg, struct err *err);
 int worker_commit(struct worker *w, session_fn *fn, void *arg, struct err *err);
+/* The same on a full disk too: for the end of something, never for more work. */
+int worker_commit_urgent(struct worker *w, session_fn *fn, void *arg, struct err *err);
 /* A line of the session's log. */
 int worker_log(struct worker *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Sets the words beside the state. */

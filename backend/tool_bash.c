@@ -50,7 +50,7 @@ static void remarks(const struct tool_run *t, const struct env_job *job, size_t 
 	if (!job->output)
 		buf_adds(&out->text, "(no output)\n");
 	if (shown < job->output)
-		buf_addf(&out->text, "[only the end is shown: %zu of %" PRIu64 " bytes; all of it is in %s]\n", shown, job->output, spill);
+		buf_addf(&out->text, "[only the end is shown: %zu of %" PRIu64 " bytes; all of it is in %s until newer ones push it out]\n", shown, job->output, spill);
 	if (job->state == ENV_JOB_LOST)
 		buf_adds(&out->text, "[interrupted: the sandbox was restarted while the command ran]\n");
 	else if (job->timed_out)

@@ -322,7 +322,7 @@ static int turn_stopped(struct worker *w, enum turn_end *end, struct err *err)
 		return -ECANCELED; /* shutdown or destroy: the committed state says what is next */
 	atomic_store(&w->cancel, false);
 	int rc = calls_kill(w, err);
-	rc = rc && !tool_env_lost(rc) ? rc : worker_commit(w, stopped_fn, w, err);
+	rc = rc && !tool_env_lost(rc) ? rc : worker_commit_urgent(w, stopped_fn, w, err);
 	*end = TURN_STOPPED;
 	return rc;
 }

@@ -127,7 +127,8 @@ int env_poll(struct env *env, const char *job, uint64_t since, int wait_ms, stru
 int env_output(struct env *env, const char *job, uint64_t offset, size_t max, struct buf *out, struct err *err);
 /* SIGKILLs the job's process tree (its group and every descendant that still hangs below it). Unknown or ended: 0. */
 int env_kill(struct env *env, const char *job, struct err *err);
-/* Forgets a job. keep: its output file stays in the sandbox and *path (malloc'd) names it: the spill file. */
+/* Forgets a job. keep: its output file stays in the sandbox and *path (malloc'd) names it: the spill file. Old ones are
+ * removed (guest/kept.h says when). */
 int env_ack(struct env *env, const char *job, bool keep, char **path, struct err *err);
 
 /* Start, wait, collect, acknowledge; for short commands of the host itself. output (may be NULL) gets at most max

@@ -231,27 +231,35 @@ static inline void face_config(const char *lines)
 #define BASH(command) "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"" command "\"}}]}\n"
 #define SAY(text) "{\"text\":\"" text "\"}\n"
 
-#define FACE_MAIN()                                                             \
-	int main(int argc, char **argv)                                         \
-	{                                                                       \
-		int bad = 0;                                                    \
-		setvbuf(stdout, NULL, _IOLBF, 0);                               \
-		if (argc > 1 && !strcmp(argv[1], "tool-daemon"))                \
-			return sandbox_tools_main(argc - 1, argv + 1);          \
-		signal(SIGPIPE, SIG_IGN);                                       \
-		fixture_begin();                                                \
-		face_project();                                                 \
-		if (face_start())                                               \
-			return 1;                                               \
-		for (struct check_test *t = check_tests; t; t = t->next) {      \
-			if (argc > 1 && strcmp(argv[1], t->name))               \
-				continue;                                       \
-			check_failed = 0;                                       \
-			t->run();                                               \
-			printf("%s %s\n", check_failed ? "not ok" : "ok", t->name); \
-			fflush(stdout);                                         \
-			bad |= check_failed;                                    \
-		}                                                               \
-		face_end();                                                     \
-		return bad;                                                     \
+/* prepare (may be NULL): after the project is there, before the backend starts; an answer other than 0 skips all. */
+static inline int face_main(int argc, char **argv, int (*prepare)(void))
+{
+	int bad = 0;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
+		return sandbox_tools_main(argc - 1, argv + 1);
+	signal(SIGPIPE, SIG_IGN);
+	fixture_begin();
+	face_project();
+	if (prepare && prepare())
+		return 0;
+	if (face_start())
+		return 1;
+	for (struct check_test *t = check_tests; t; t = t->next) {
+		if (argc > 1 && strcmp(argv[1], t->name))
+			continue;
+		check_failed = 0;
+		t->run();
+		printf("%s %s\n", check_failed ? "not ok" : "ok", t->name);
+		fflush(stdout);
+		bad |= check_failed;
+	}
+	face_end();
+	return bad;
+}
+
+#define FACE_MAIN()                                         \
+	int main(int argc, char **argv)                     \
+	{                                                   \
+		return face_main(argc, argv, NULL);         \
 	}
