@@ -191,6 +191,8 @@ void backend_stop(struct backend *b);
 
 /* Checks a session or project name by the rules; 0 or -EINVAL with words. Any thread, no I/O. */
 int name_check(const char *name, struct err *err);
+/* The verbs of `ctl`, one a line, with what they do. Any thread. */
+void ctl_verbs(struct buf *out);
 /* Prints the transcript of a session by name or id, also a destroyed one (`berthfs show`). Opens the database read-only. */
 int backend_show(const struct paths *paths, const char *name, int fd, struct err *err);
 /* `berthfs doctor`: one line a finding about git, config and models. */

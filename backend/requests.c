@@ -146,13 +146,30 @@ static const struct verb {
 	const char *name;
 	verb_fn *run; /* NULL: known, not built yet */
 	bool cancels;
+	const char *form, *about; /* as `ctl` shows them */
 } verbs[] = {
-	{"stop", verb_stop, true},       {"retry", verb_retry, false}, {"withdraw", verb_withdraw, false},
-	{"check", verb_check, false},    {"sync", verb_sync, false},   {"merge", verb_merge, false},
-	{"destroy", verb_destroy, true}, {"compact", NULL, false},     {"snapshot", NULL, false},
-	{"restore", NULL, false},        {"pause", NULL, false},       {"resume", NULL, false},
-	{"hibernate", NULL, false},      {"down", NULL, false},
+	{"stop", verb_stop, true, "stop", "end the run, tools included"},
+	{"retry", verb_retry, false, "retry", "try again what failed, or try now"},
+	{"withdraw", verb_withdraw, false, "withdraw K", "take back message K while it waits"},
+	{"check", verb_check, false, "check", "run the checks"},
+	{"sync", verb_sync, false, "sync", "bring the work into the checkout"},
+	{"merge", verb_merge, false, "merge", "fast-forward the checked-out branch to it"},
+	{"destroy", verb_destroy, true, "destroy [force]", "end the session, as rmdir does"},
+	{"compact"},
+	{"snapshot"},
+	{"restore"},
+	{"pause"},
+	{"resume"},
+	{"hibernate"},
+	{"down"},
 };
+
+void ctl_verbs(struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		if (verbs[i].run)
+			buf_addf(out, "%-15s %s\n", verbs[i].form, verbs[i].about);
+}
 
 /* Splits the line in place; *arg is what follows the verb. */
 static const struct verb *verb_of(char *line, const char **arg, const char **word)

@@ -30,11 +30,20 @@ else
 	exit 1
 fi
 log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
-echo "Installing:$missing"
+watcher=
+trap 'rm -f "$log"; [ -z "$watcher" ] || kill $watcher 2>/dev/null' EXIT
+trap 'exit 130' INT TERM HUP
+echo "Installing (and what they need):$missing"
+(
+	while sleep 5; do
+		awk '/^Get:/ { got++ } /^Unpacking / { un++ } /^Setting up / { up++ }
+			END { printf "  ... %d downloaded, %d unpacked, %d set up\n", got, un, up }' "$log"
+	done
+) &
+watcher=$!
 install() { $root apt-get -y -q --no-install-recommends install $missing >"$log" 2>&1; }
 # The lists of a new machine are empty or old: then they are fetched, and it is tried once more.
-if install || { $root apt-get -q update && install; }; then
+if install || { $root apt-get -q update >"$log" 2>&1 && install; }; then
 	exit 0
 fi
 tail -n 20 "$log" >&2

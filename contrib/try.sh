@@ -85,6 +85,17 @@ wait_for() {
 
 # ---- the program ----
 
+# On a terminal ninja shows where it is; elsewhere only what goes wrong is shown.
+build() {
+	log=$(mktemp) || return
+	{ [ -f "$source/build/build.ninja" ] || meson setup "$source/build" "$source" >"$log" 2>&1; } &&
+		if [ -t 1 ]; then meson compile -C "$source/build"; else meson compile -C "$source/build" >"$log" 2>&1; fi
+	built=$?
+	[ $built = 0 ] || tail -n 30 "$log" >&2
+	rm -f "$log"
+	return $built
+}
+
 case $sandbox in
 vm) uses="build vm" ;;
 dir) uses="build" ;;
@@ -98,15 +109,10 @@ if [ -z "$berthfs" ]; then
 	berthfs=$source/build/berthfs
 	say "Build the program."
 	show "meson setup build && meson compile -C build"
-	log=$(mktemp) || exit 1
-	if ! { { [ -f "$source/build/build.ninja" ] || meson setup "$source/build" "$source"; } &&
-		meson compile -C "$source/build"; } >"$log" 2>&1; then
-		tail -n 30 "$log" >&2
-		rm -f "$log"
-		echo "try.sh: it does not build; the last lines stand above." >&2
+	build || {
+		echo "try.sh: it does not build; the reason stands above." >&2
 		exit 1
-	fi
-	rm -f "$log"
+	}
 fi
 if [ ! -w /dev/fuse ] && ! { [ "$(id -u)" = 0 ] && modprobe fuse 2>/dev/null && [ -w /dev/fuse ]; }; then
 	echo "try.sh: you cannot open /dev/fuse, so nothing can be mounted. As root: modprobe fuse; chmod 666 /dev/fuse" >&2

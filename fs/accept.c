@@ -141,8 +141,8 @@ static void truncate_config(struct handle *h, off_t size)
 
 /* The lines of one WRITE that are still to be judged. */
 struct judging {
-	size_t at, n;   /* next byte of text, and its end */
-	size_t undo;    /* length to cut the config back to; SIZE_MAX: it is kept */
+	size_t at, n; /* next byte of text, and its end */
+	size_t undo;  /* length to cut the config back to; SIZE_MAX: it is kept */
 	char text[];
 };
 

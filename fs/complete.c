@@ -199,7 +199,7 @@ void complete_release(struct handle *h, fuse_req_t req)
 
 void complete_all(struct face *f)
 {
-	list_each_safe(pos, &f->handles) {
+	list_each_safe (pos, &f->handles) {
 		struct handle *h = list_entry(pos, struct handle, link);
 		if (is_open_text(h))
 			commit_next(h);

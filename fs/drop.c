@@ -31,14 +31,16 @@ static int check_room(const struct draft *d, const struct spot *at, size_t n, si
 	size_t end = pos + n;
 	size_t more = end > d->text.n ? end - d->text.n : 0;
 	if (more > BOX_MAX - f->draft_bytes)
-		return refuse_at(at, NULL, ENOSPC, "the drop box is full: all drafts together are at most 64 MiB; "
-						   "remove some from sessions/new");
+		return refuse_at(at, NULL, ENOSPC,
+				 "the drop box is full: all drafts together are at most 64 MiB; "
+				 "remove some from sessions/new");
 	if (d->scratch)
 		return end <= SCRATCH_MAX ? 0 : refuse_at(at, NULL, EFBIG, "a scratch file is at most 4 MiB");
 	size_t body = body_of(d);
 	if (body > FRONT_MAX || end > body + MESSAGE_MAX)
-		return refuse_at(at, NULL, EFBIG, "a message is at most 1 MiB; no session was made. Put long material in "
-						  "a file of the project and name it in the message");
+		return refuse_at(at, NULL, EFBIG,
+				 "a message is at most 1 MiB; no session was made. Put long material in "
+				 "a file of the project and name it in the message");
 	return 0;
 }
 
@@ -118,7 +120,8 @@ static void write_draft(struct handle *h, fuse_req_t req, const char *p, size_t 
 	struct spot at;
 	int rc = handle_spot(h, &at);
 	if (!rc && (d->session || d->creating))
-		rc = refuse_at(&at, NULL, EEXIST, "session %s exists now; write to sessions/%s/input", d->name, d->name);
+		rc = refuse_at(&at, NULL, EEXIST, "session %s exists now; write to sessions/%s/input", d->name,
+			       d->name);
 	size_t pos = h->flags & O_APPEND ? d->text.n : (size_t)off;
 	if (!rc)
 		rc = check_room(d, &at, n, pos);
@@ -235,7 +238,7 @@ static void read_draft(struct handle *h, fuse_req_t req, size_t size, off_t off)
 
 bool draft_is_written(const struct draft *d, const struct handle *except)
 {
-	list_each(pos, &d->f->handles) {
+	list_each (pos, &d->f->handles) {
 		const struct handle *h = list_entry(pos, struct handle, link);
 		if (h->draft == d && h != except && (h->dirty || h->committing))
 			return true;

@@ -29,6 +29,9 @@ struct draft *draft_find(const struct face *f, int64_t project, const char *name
 /* The first one there whose number is greater; *number is its. NULL at the end. */
 struct draft *draft_next(const struct face *f, int64_t project, int64_t *number);
 
+/* Session id has ended or got another name: a draft that it came from must not keep the old one taken. */
+void drop_session_left(struct face *f, int64_t id);
+
 /* Requests on a directory of the drop box; they answer themselves. */
 void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int flags);
 void drop_unlink(const struct spot *dir, fuse_req_t req, const char *name);

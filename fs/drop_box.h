@@ -3,27 +3,27 @@
 #include "drop.h"
 #include "handle.h"
 
-#define GRACE_MS      10000      /* editors look at a file once more after they have saved it */
-#define SCRATCH_MAX   (4 << 20)  /* bytes of one scratch file: swap files grow with the text they guard */
-#define DRAFTS_MAX    1000
-#define BOX_MAX       (64 << 20) /* bytes of all drafts: they are kept in memory */
-#define FRONT_MAX     (64 << 10) /* bytes of front matter before a message */
+#define GRACE_MS    10000     /* editors look at a file once more after they have saved it */
+#define SCRATCH_MAX (4 << 20) /* bytes of one scratch file: swap files grow with the text they guard */
+#define DRAFTS_MAX  1000
+#define BOX_MAX	    (64 << 20) /* bytes of all drafts: they are kept in memory */
+#define FRONT_MAX   (64 << 10) /* bytes of front matter before a message */
 
 struct draft {
 	struct list link; /* of face.drafts, while it has a name */
 	unsigned refs;
 	struct face *f;
-	int64_t number;  /* for listing */
+	int64_t number;	 /* for listing */
 	int64_t project; /* number of the project whose directory it is in, 0: `new` itself */
 	char *name;
-	bool listed;     /* it is in the directory */
-	bool scratch;    /* by its name */
-	char *cwd;       /* checkout that the writer stands in, or NULL */
+	bool listed;  /* it is in the directory */
+	bool scratch; /* by its name */
+	char *cwd;    /* checkout that the writer stands in, or NULL */
 	struct buf text;
-	size_t checked;  /* leading bytes known to be UTF-8 */
+	size_t checked;	 /* leading bytes known to be UTF-8 */
 	size_t judged_n; /* leading bytes that the backend has judged */
-	bool judged;     /* nothing that may follow has to be judged before it is complete */
-	bool creating;   /* the backend is making the session */
+	bool judged;	 /* nothing that may follow has to be judged before it is complete */
+	bool creating;	 /* the backend is making the session */
 	int64_t session; /* that it has become */
 	int64_t changed_ms;
 	struct list nodes;

@@ -25,7 +25,7 @@ struct draft *draft_new(const struct spot *dir, const char *name)
 	d->name = xstrdup(name);
 	d->listed = true;
 	d->scratch = name_is_scratch(name);
-	d->changed_ms = clock_real_ms();
+	d->changed_ms = f->drop_ms = clock_real_ms();
 	list_init(&d->nodes);
 	timer_init(&d->grace);
 	list_append(&f->drafts, &d->link);
@@ -58,6 +58,7 @@ void draft_unlist(struct draft *d)
 	if (!d->listed)
 		return;
 	d->listed = false;
+	d->f->drop_ms = clock_real_ms();
 	d->f->n_drafts--;
 	list_remove(&d->link);
 	timer_clear(&d->grace);
@@ -77,9 +78,21 @@ static void grace_over(struct timer *t)
 
 void draft_done(struct draft *d, int64_t session)
 {
+	const struct session *s = session_by_id(d->f, session);
 	d->session = session;
-	if (d->listed)
+	if (d->listed && (!s || strcmp(s->view->name, d->name)))
+		draft_unlist(d); /* it has ended already */
+	else if (d->listed)
 		timer_set(d->f, &d->grace, GRACE_MS, grace_over);
+}
+
+void drop_session_left(struct face *f, int64_t id)
+{
+	list_each_safe (pos, &f->drafts) {
+		struct draft *d = list_entry(pos, struct draft, link);
+		if (d->session == id)
+			draft_unlist(d);
+	}
 }
 
 const struct file *draft_row(const struct draft *d)
@@ -120,7 +133,7 @@ const char *draft_name(const struct draft *d)
 
 struct draft *draft_find(const struct face *f, int64_t project, const char *name)
 {
-	list_each(pos, &f->drafts) {
+	list_each (pos, &f->drafts) {
 		struct draft *d = list_entry(pos, struct draft, link);
 		if (d->project == project && !strcmp(d->name, name))
 			return d;
@@ -130,7 +143,7 @@ struct draft *draft_find(const struct face *f, int64_t project, const char *name
 
 struct draft *draft_next(const struct face *f, int64_t project, int64_t *number)
 {
-	list_each(pos, &f->drafts) {
+	list_each (pos, &f->drafts) {
 		struct draft *d = list_entry(pos, struct draft, link);
 		if (d->project == project && d->number > *number) {
 			*number = d->number;
@@ -152,8 +165,8 @@ static int check_name(const struct spot *dir, const char *name)
 		return refuse_rc(dir->f, 0, path, rc, &err);
 	}
 	if (session_by_name(dir->f, name))
-		return refuse_at(dir, name, EEXIST, "session %s exists; write to sessions/%s/input, or choose another name",
-				 name, name);
+		return refuse_at(dir, name, EEXIST,
+				 "session %s exists; write to sessions/%s/input, or choose another name", name, name);
 	return 0;
 }
 
@@ -166,7 +179,8 @@ static int check_create(const struct spot *dir, fuse_req_t req, const char *name
 	if (!rc && strlen(name) > 255)
 		rc = -ENAMETOOLONG;
 	if (!rc && f->n_drafts >= DRAFTS_MAX)
-		rc = refuse_at(dir, name, ENOSPC, "%d drafts are in the drop box; remove some from sessions/new", DRAFTS_MAX);
+		rc = refuse_at(dir, name, ENOSPC, "%d drafts are in the drop box; remove some from sessions/new",
+			       DRAFTS_MAX);
 	return rc;
 }
 
@@ -187,18 +201,30 @@ static void created_with_cwd(struct op *op, struct request *r)
 		created(op);
 }
 
+/* The name was free when the kernel looked, but another has made it since; without O_EXCL that is an open. */
+static int check_existing(const struct spot *dir, fuse_req_t req, struct draft *d, int flags)
+{
+	if (flags & O_EXCL)
+		return -EEXIST;
+	if (d->session || d->creating)
+		return refuse_at(dir, d->name, EEXIST, "session %s exists; write to sessions/%s/input", d->name,
+				 d->name);
+	return spot_allowed(dir->f, req, dir->file->mode, W_OK | X_OK);
+}
+
 void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int flags)
 {
 	struct face *f = dir->f;
 	pid_t pid = fuse_req_ctx(req)->pid;
 	struct draft *d = draft_find(f, dir->number, name);
-	int rc = d ? -EEXIST : check_create(dir, req, name);
+	int rc = d ? check_existing(dir, req, d, flags) : check_create(dir, req, name);
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
 	}
 	struct spot at = {.f = f};
-	d = draft_new(dir, name);
+	if (!d)
+		d = draft_new(dir, name);
 	at.file = draft_row(d);
 	at.node = node_for(f, &d->nodes, 0, d, pid);
 	at.ino = at.node->ino;
@@ -206,7 +232,7 @@ void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int f
 	writers_init(&h->writers, pid);
 	struct op *op = op_park(f, req, h, OP_CHANGE, PARK_MS);
 	op->late = created;
-	if (d->project || pid <= 0) {
+	if (d->project || d->cwd || pid <= 0) {
 		created(op);
 		return;
 	}
@@ -236,6 +262,7 @@ static void move(struct draft *d, int64_t project, const char *name)
 		draft_unlist(old);
 	free(d->name);
 	d->name = xstrdup(name);
+	d->f->drop_ms = clock_real_ms();
 	d->project = project;
 	d->scratch = name_is_scratch(name);
 	d->judged = false;
@@ -317,7 +344,7 @@ void drop_rename(const struct spot *dir, const char *name, const struct spot *to
 	}
 	struct renaming *data = xmalloc(sizeof *data + strlen(new_name) + 1);
 	*data = (struct renaming){.d = draft_get(d), .project = to->number};
-	strcpy(data->name, new_name);
+	memcpy(data->name, new_name, strlen(new_name) + 1);
 	struct op *op = op_park(f, req, NULL, OP_CHANGE, PARK_MS);
 	op->path = spot_path(to, new_name);
 	op->data = data;

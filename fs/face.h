@@ -28,8 +28,8 @@ struct session {
 /* A text that is made now and then and asked for often. */
 struct made {
 	struct buf text;
-	uint64_t version;  /* of face.version when it was made */
-	int64_t until_ms;  /* CLOCK_REALTIME: ages in it are right until then */
+	uint64_t version;   /* of face.version when it was made */
+	int64_t until_ms;   /* CLOCK_REALTIME: ages in it are right until then */
 	int64_t changed_ms; /* when it last came out different */
 };
 
@@ -39,11 +39,11 @@ struct face {
 	struct queue notes;
 	const struct paths *paths;
 	const char *mount; /* absolute mount point */
-	uid_t uid;         /* whom the tree belongs to */
+	uid_t uid;	   /* whom the tree belongs to */
 	gid_t gid;
 	bool allow_other;
 
-	struct root_view *root;    /* a reference; never NULL once the backend has started */
+	struct root_view *root;	   /* a reference; never NULL once the backend has started */
 	struct session **sessions; /* sorted by id */
 	size_t n_sessions, cap_sessions;
 	struct map names;     /* of sessions, to struct session */
@@ -63,22 +63,23 @@ struct face {
 
 	struct list handles; /* all open files */
 	struct list drafts;  /* in the order of their numbers */
+	int64_t drop_ms;     /* last change of the drop box */
 	size_t n_drafts;
 	int64_t next_draft;
 	size_t draft_bytes;
 
-	struct list ops;         /* parked and not yet answered */
+	struct list ops;	 /* parked and not yet answered */
 	struct list interrupted; /* of those, the ones a signal has reached */
-	struct list timers;      /* sorted by time */
-	struct list polls;       /* handles of files of the whole that are polled */
+	struct list timers;	 /* sorted by time */
+	struct list polls;	 /* handles of files of the whole that are polled */
 	struct holder *holder;
 
-	unsigned barrier;         /* commits begun by a RELEASE and not answered: nothing is read from FUSE meanwhile */
+	unsigned barrier;	  /* commits begun by a RELEASE and not answered: nothing is read from FUSE meanwhile */
 	int64_t barrier_until_ms; /* CLOCK_MONOTONIC; the barrier falls then at the latest */
-	bool ready;               /* NOTE_READY has come */
-	bool connected;           /* the kernel has said hello */
-	bool announced;           /* `berthfs mount` was told that the tree is usable */
-	bool quit;                /* SIGTERM: what is under way is finished, waits end */
+	bool ready;		  /* NOTE_READY has come */
+	bool connected;		  /* the kernel has said hello */
+	bool announced;		  /* `berthfs mount` was told that the tree is usable */
+	bool quit;		  /* SIGTERM: what is under way is finished, waits end */
 	int64_t quit_until_ms;
 	int signal_fd;
 	void (*usable)(void *arg); /* called once when the tree can be used */
@@ -90,9 +91,9 @@ struct spot {
 	struct face *f;
 	uint64_t ino;
 	const struct file *file;
-	int64_t number;          /* session id or project number, 0 */
+	int64_t number;		 /* session id or project number, 0 */
 	struct session *session; /* NULL if the file is of none */
-	struct node *node;       /* of input and drafts */
+	struct node *node;	 /* of input and drafts */
 };
 
 /* 0, or -ESTALE if that session, project or draft is gone. */
@@ -108,8 +109,8 @@ struct session *session_by_id(const struct face *f, int64_t id);
 struct session *session_by_name(const struct face *f, const char *name); /* or by its number in digits */
 /* Index of the first session whose id is greater. */
 size_t session_after(const struct face *f, int64_t id);
-void face_take_view(struct face *f, struct view *view);          /* takes the reference */
-void face_take_root(struct face *f, struct root_view *root);     /* takes the reference */
+void face_take_view(struct face *f, struct view *view);	     /* takes the reference */
+void face_take_root(struct face *f, struct root_view *root); /* takes the reference */
 void face_forget_sessions(struct face *f);
 /* Number of a project's name, 0 if it is none now; and back, NULL if it is none now. */
 int64_t project_number(const struct face *f, const char *name);

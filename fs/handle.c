@@ -275,7 +275,8 @@ static const struct handle_kind kinds[] = {
 	[KIND_MADE] = {.read = handle_read_made},
 	[KIND_SNAPSHOT] = {.read = read_snapshot},
 	[KIND_GROWING] = {.read = read_growing},
-	[KIND_MESSAGE] = {open_message, read_nothing, write_message, truncate_message, commit_message, committed_message},
+	[KIND_MESSAGE] = {open_message, read_nothing, write_message, truncate_message, commit_message,
+			  committed_message},
 };
 
 const struct handle_kind *handle_kind_of(const struct handle *h)

@@ -15,42 +15,42 @@ struct draft;
 
 struct handle {
 	struct list link; /* of face.handles */
-	unsigned refs;    /* one until RELEASE, one for each op, scan and commit */
+	unsigned refs;	  /* one until RELEASE, one for each op, scan and commit */
 	struct face *f;
 	uint64_t ino;
 	const struct file *file;
-	int64_t number;      /* session id, or 0 */
+	int64_t number;	     /* session id, or 0 */
 	struct node *node;   /* of input and drafts: counted in node.opens */
 	struct draft *draft; /* a reference, or NULL */
-	int flags;           /* of the open */
+	int flags;	     /* of the open */
 
 	/* reading */
-	struct buf snap;     /* text as it was at the last read from offset 0 */
+	struct buf snap; /* text as it was at the last read from offset 0 */
 	bool snapped;
 	uint64_t snap_version; /* of the view that it was taken from */
-	bool by_cursor;      /* opened for both and written: reads go on from cursor, whatever the offset says */
+	bool by_cursor;	       /* opened for both and written: reads go on from cursor, whatever the offset says */
 	size_t cursor;
 
 	/* polling */
 	struct fuse_pollhandle *ph; /* to be notified once, or NULL */
-	struct list poll;           /* of session.polls or face.polls */
-	uint64_t consumed;          /* bytes of a growing file that were read, or version of a snapshot */
+	struct list poll;	    /* of session.polls or face.polls */
+	uint64_t consumed;	    /* bytes of a growing file that were read, or version of a snapshot */
 
 	/* wait files: what was so when it was opened */
 	uint64_t mark;
 	bool marked;
 	struct view *seen; /* newest view with the run that wait/live follows; a reference, or NULL */
-	int64_t run;       /* that run, 0: not known yet */
+	int64_t run;	   /* that run, 0: not known yet */
 
 	/* writing text: input, config, drop files */
-	struct message msg;       /* input: the message. config: the whole new text */
-	bool dirty;               /* written since the last commit */
-	bool committing;          /* the backend has it */
-	bool again;               /* commit once more when that is answered */
-	bool released;            /* its RELEASE waits for the commit: face.barrier counts it */
-	int last_rc;              /* of the last commit */
-	struct list waiters;      /* ops that wait for the commit */
-	struct writers writers;   /* who may hold this file */
+	struct message msg;	/* input: the message. config: the whole new text */
+	bool dirty;		/* written since the last commit */
+	bool committing;	/* the backend has it */
+	bool again;		/* commit once more when that is answered */
+	bool released;		/* its RELEASE waits for the commit: face.barrier counts it */
+	int last_rc;		/* of the last commit */
+	struct list waiters;	/* ops that wait for the commit */
+	struct writers writers; /* who may hold this file */
 };
 
 struct handle *handle_new(const struct spot *at, struct draft *draft, int flags);
@@ -85,8 +85,8 @@ struct handle_kind {
 };
 const struct handle_kind *handle_kind_of(const struct handle *h);
 extern const struct handle_kind line_kind, config_kind, errors_kind; /* accept.c */
-extern const struct handle_kind wait_kind;                           /* wait.c */
-extern const struct handle_kind draft_kind;                          /* drop.c */
+extern const struct handle_kind wait_kind;			     /* wait.c */
+extern const struct handle_kind draft_kind;			     /* drop.c */
 
 /* Reads shared by kinds. */
 void handle_read_made(struct handle *h, fuse_req_t req, size_t size, off_t off); /* what file.show makes */
@@ -99,5 +99,5 @@ void complete_fsync(struct handle *h, fuse_req_t req);
 void complete_release(struct handle *h, fuse_req_t req); /* also drops the handle's own reference */
 /* True if a read has to wait for a commit first: the request is parked, and read again after it. */
 bool complete_before_read(struct handle *h, fuse_req_t req, size_t size, off_t off);
-void complete_scanned(struct scan *scan);                /* a worker has looked; takes the scan */
-void complete_all(struct face *f);                       /* at the end: commits what is still open */
+void complete_scanned(struct scan *scan); /* a worker has looked; takes the scan */
+void complete_all(struct face *f);	  /* at the end: commits what is still open */

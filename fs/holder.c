@@ -1,6 +1,6 @@
 /* Who still holds an open file? A file of the mount is known by its inode number, which /proc/PID/fdinfo/N tells since
- * Linux 5.14 without following any link. Not every process is looked at: only the flusher, the opener, those that wrote,
- * and every pid born since the open, since a descriptor reaches others by inheritance. (Those that got it over a
+ * Linux 5.14 without following any link. Not every process is looked at: only the flusher, the opener, those that
+ * wrote, and every pid born since the open, since a descriptor reaches others by inheritance. (Those that got it over a
  * socket are missed unless they write.)
  *
  * The worker threads run holder_look() and nothing else; writers_*() run on the loop, where the calling thread is stuck
@@ -20,10 +20,11 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 
-#define ROUNDS_MAX  8    /* looks at newly born pids before giving up */
+#define ROUNDS_MAX  8	 /* looks at newly born pids before giving up */
 #define RANGE_MAX   4096 /* pids probed one by one; above that /proc is listed */
-#define WRITERS_MAX 64   /* processes remembered of one open file; more make it untellable */
-#define THREADS     2
+#define WRITERS_MAX 64	 /* processes remembered of one open file; more make it untellable */
+#define DEPTH_MAX   64	 /* ancestors that are looked at */
+#define THREADS	    2
 
 /* ---- what the loop keeps ---- */
 
@@ -97,17 +98,72 @@ void writers_release(struct writers *w)
 
 /* ---- the look itself ---- */
 
-/* Start time of a process in ticks since boot, -1 if it is gone. */
-static int64_t born(pid_t pid)
+struct look {
+	const struct writers *w;
+	pid_t flusher;
+	char wanted[48]; /* the line of fdinfo */
+};
+
+struct born {
+	pid_t parent;
+	int64_t ticks; /* since boot */
+};
+
+/* False if the process is gone. */
+static bool born(pid_t pid, struct born *out)
 {
 	char path[64], text[1024];
 	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
 	if (slurp(path, text, sizeof text) <= 0)
-		return -1;
+		return false;
 	const char *at = strrchr(text, ')'); /* the name before it may hold anything */
-	for (int field = 2; at && field < 22; field++)
+	for (int field = 2; at && field < 22; field++) {
 		at = strchr(at + 1, ' ');
-	return at ? strtoll(at + 1, NULL, 10) : -1;
+		if (at && field == 3)
+			out->parent = (pid_t)atoi(at + 1);
+	}
+	out->ticks = at ? strtoll(at + 1, NULL, 10) : 0;
+	return at;
+}
+
+static bool is_ancestor(pid_t wanted, pid_t pid)
+{
+	struct born b;
+	for (int depth = 0; pid > 0 && depth < DEPTH_MAX; depth++) {
+		if (pid == wanted)
+			return true;
+		if (!born(pid, &b))
+			return false;
+		pid = b.parent;
+	}
+	return false;
+}
+
+static bool is_writer(const struct look *l, pid_t pid)
+{
+	bool yes = pid == l->flusher;
+	for (size_t i = 0; i < l->w->n; i++)
+		yes |= pid == l->w->pid[i];
+	return yes;
+}
+
+/* A process that we may not look at: can it have inherited the file? Not if it was born before the open, or if the
+ * first of its ancestors that was is a stranger to the writers. (An orphan goes to init or to an ancestor of its
+ * parent, so those are no strangers.) Kernel threads, cron jobs and the like are ruled out so. */
+static bool is_stranger(const struct look *l, pid_t pid)
+{
+	struct born b;
+	pid_t old = pid;
+	for (int depth = 0; depth < DEPTH_MAX; depth++) {
+		if (!born(old, &b))
+			return false; /* gone by now: cannot be told */
+		if (b.ticks < l->w->opened_ticks)
+			break;
+		old = b.parent;
+	}
+	if (old == pid || is_writer(l, old))
+		return !is_writer(l, old);
+	return old > 1 && !is_ancestor(old, l->flusher);
 }
 
 static bool fdinfo_names(int dir, const char *name, const char *wanted)
@@ -123,7 +179,7 @@ static bool fdinfo_names(int dir, const char *name, const char *wanted)
 	return strstr(text, wanted);
 }
 
-static enum held look_at(const struct writers *w, pid_t pid, const char *wanted)
+static enum held look_at(const struct look *l, pid_t pid)
 {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/fdinfo", (int)pid);
@@ -131,9 +187,7 @@ static enum held look_at(const struct writers *w, pid_t pid, const char *wanted)
 	if (fd < 0) {
 		if (errno == ENOENT || errno == ESRCH)
 			return HELD_NO;
-		/* not ours to look at; but one that is older than the open cannot have inherited it */
-		int64_t start = born(pid);
-		return start >= 0 && start < w->opened_ticks ? HELD_NO : HELD_UNKNOWN;
+		return is_stranger(l, pid) ? HELD_NO : HELD_UNKNOWN;
 	}
 	DIR *dir = fdopendir(fd);
 	if (!dir) { /* it has ended since */
@@ -142,7 +196,7 @@ static enum held look_at(const struct writers *w, pid_t pid, const char *wanted)
 	}
 	enum held held = HELD_NO;
 	for (struct dirent *e; held == HELD_NO && (e = readdir(dir));)
-		if (e->d_name[0] != '.' && fdinfo_names(dirfd(dir), e->d_name, wanted))
+		if (e->d_name[0] != '.' && fdinfo_names(dirfd(dir), e->d_name, l->wanted))
 			held = HELD_YES;
 	closedir(dir);
 	return held;
@@ -154,7 +208,7 @@ static bool born_between(pid_t pid, pid_t from, pid_t to)
 	return from <= to ? pid > from && pid <= to : pid > from || pid <= to;
 }
 
-static enum held look_listed(const struct writers *w, pid_t from, pid_t to, const char *wanted)
+static enum held look_listed(const struct look *l, pid_t from, pid_t to)
 {
 	DIR *proc = opendir("/proc");
 	if (!proc)
@@ -163,18 +217,18 @@ static enum held look_listed(const struct writers *w, pid_t from, pid_t to, cons
 	for (struct dirent *e; held == HELD_NO && (e = readdir(proc));) {
 		pid_t pid = (pid_t)atoi(e->d_name);
 		if (pid > 0 && born_between(pid, from, to))
-			held = look_at(w, pid, wanted);
+			held = look_at(l, pid);
 	}
 	closedir(proc);
 	return held;
 }
 
-static enum held look_born(const struct writers *w, pid_t from, pid_t to, const char *wanted)
+static enum held look_born(const struct look *l, pid_t from, pid_t to)
 {
 	if (from > to || to - from > RANGE_MAX)
-		return look_listed(w, from, to, wanted);
+		return look_listed(l, from, to);
 	for (pid_t pid = from + 1; pid <= to; pid++) {
-		enum held held = look_at(w, pid, wanted);
+		enum held held = look_at(l, pid);
 		if (held != HELD_NO)
 			return held;
 	}
@@ -183,13 +237,13 @@ static enum held look_born(const struct writers *w, pid_t from, pid_t to, const 
 
 enum held holder_look(const struct writers *w, pid_t flusher, uint64_t ino)
 {
-	char wanted[48];
-	snprintf(wanted, sizeof wanted, "\nino:\t%" PRIu64 "\n", ino);
+	struct look l = {.w = w, .flusher = flusher};
+	snprintf(l.wanted, sizeof l.wanted, "\nino:\t%" PRIu64 "\n", ino);
 	if (w->foreign || !w->last_pid || flusher <= 0)
 		return HELD_UNKNOWN;
-	enum held held = look_at(w, flusher, wanted);
+	enum held held = look_at(&l, flusher);
 	for (size_t i = 0; held == HELD_NO && i < w->n; i++)
-		held = look_at(w, w->pid[i], wanted);
+		held = look_at(&l, w->pid[i]);
 	pid_t from = w->last_pid;
 	for (int round = 0; held == HELD_NO; round++) {
 		pid_t now = newest_pid();
@@ -197,7 +251,7 @@ enum held holder_look(const struct writers *w, pid_t flusher, uint64_t ino)
 			return HELD_NO;
 		if (!now || round == ROUNDS_MAX)
 			return HELD_UNKNOWN;
-		held = look_born(w, from, now, wanted);
+		held = look_born(&l, from, now);
 		from = now;
 	}
 	return held;

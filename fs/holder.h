@@ -10,10 +10,10 @@
 struct writers {
 	pid_t *pid; /* processes (not threads): the opener, then those that wrote */
 	size_t n;
-	pid_t last_tid;        /* the thread seen last, to spare the look-up */
-	pid_t last_pid;        /* newest pid of the machine when the file was opened */
-	int64_t opened_ticks;  /* CLOCK_BOOTTIME in clock ticks then, as in field 22 of /proc/PID/stat */
-	bool foreign;          /* one of them is in another pid namespace: cannot be told */
+	pid_t last_tid;	      /* the thread seen last, to spare the look-up */
+	pid_t last_pid;	      /* newest pid of the machine when the file was opened */
+	int64_t opened_ticks; /* CLOCK_BOOTTIME in clock ticks then, as in field 22 of /proc/PID/stat */
+	bool foreign;	      /* one of them is in another pid namespace: cannot be told */
 };
 void writers_init(struct writers *w, pid_t tid); /* reads /proc/loadavg and /proc/TID/status */
 void writers_note(struct writers *w, pid_t tid);
@@ -42,11 +42,11 @@ struct scan {
 	pid_t flusher;
 	uint64_t ino;
 	enum held held;
-	struct op *op;    /* the FLUSH; a reference of its op */
+	struct op *op; /* the FLUSH; a reference of its op */
 };
 
 int holder_start(struct queue *results, struct holder **out); /* two threads */
-void holder_stop(struct holder *h);                           /* waits for scans under way */
+void holder_stop(struct holder *h);			      /* waits for scans under way */
 void holder_submit(struct holder *h, struct scan *scan);
 struct scan *scan_new(const struct writers *w, pid_t flusher, uint64_t ino);
 void scan_free(struct scan *scan);

@@ -35,9 +35,9 @@ static inline bool ino_is_random(uint64_t ino)
 /* Directory offsets name an entry, not a position, so that a listing stays right while entries come and go: rows of
  * the tree first, then numbered entries, then a second kind of numbered entries. An offset is given back by the
  * kernel as "go on after this one". */
-#define DIR_DOT          1
-#define DIR_DOTDOT       2
-#define DIR_ROW_FIRST    3
+#define DIR_DOT		 1
+#define DIR_DOTDOT	 2
+#define DIR_ROW_FIRST	 3
 #define DIR_NUMBER_FIRST ((int64_t)1 << INO_ROW_BITS)
 #define DIR_SECOND_FIRST ((int64_t)1 << 60)
 

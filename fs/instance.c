@@ -14,8 +14,8 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 
-#define STEP_MS   10
-#define DYING_MS  300   /* a killed daemon is given so long to vanish before it counts as alive */
+#define STEP_MS	  10
+#define DYING_MS  300	/* a killed daemon is given so long to vanish before it counts as alive */
 #define LEAVE_MS  30000 /* one that is finishing its commits */
 #define HELPER_MS 15000 /* the helper of a dead one, until the mount is cleared away */
 
@@ -118,8 +118,10 @@ static int is_alive(const struct paths *paths, struct err *err)
 	struct record r;
 	if (record_read(paths, &r))
 		return err_set(err, EBUSY, "another berthfs of this instance is starting or finishing; try again");
-	err_set(err, EBUSY, "berthfs is mounted at %s (pid %d); `berthfs umount` ends it. Another instance needs its own "
-			    "XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR and XDG_CONFIG_HOME", r.dir, (int)r.pid);
+	err_set(err, EBUSY,
+		"berthfs is mounted at %s (pid %d); `berthfs umount` ends it. Another instance needs its own "
+		"XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR and XDG_CONFIG_HOME",
+		r.dir, (int)r.pid);
 	record_release(&r);
 	return -EBUSY;
 }

@@ -21,7 +21,7 @@
 #include "node.h"
 #include "refuse.h"
 
-#define BATCH   64    /* requests served before the other sources are looked at */
+#define BATCH	64    /* requests served before the other sources are looked at */
 #define QUIT_MS 5000  /* what is under way at the end is waited for no longer */
 #define LOAD_MS 60000 /* between two notes while the sessions are read */
 
@@ -33,7 +33,7 @@ int face_init(struct face *f)
 	list_init(&f->interrupted);
 	list_init(&f->timers);
 	list_init(&f->polls);
-	f->started_ms = f->sessions_ms = f->version_ms = clock_real_ms();
+	f->started_ms = f->sessions_ms = f->drop_ms = f->version_ms = clock_real_ms();
 	f->version = 1;
 	sigset_t set;
 	sigemptyset(&set);
@@ -49,12 +49,23 @@ int face_init(struct face *f)
 
 /* ---- notes ---- */
 
+/* A failure that no request waits for: a sync, a check, a ship. */
+static void take_failure(struct face *f, const struct note *n)
+{
+	const struct session *s = n->session ? session_by_id(f, n->session) : NULL;
+	CLEAN_BUF struct buf path = BUF_INIT;
+	if (s)
+		buf_addf(&path, "sessions/%s%s", s->view->name, n->path[0] ? "/" : "");
+	buf_adds(&path, n->path);
+	refuse(f, n->session, path.n ? buf_str(&path) : NULL, &n->err);
+}
+
 static void take_note(struct face *f, struct note *n)
 {
 	switch (n->kind) {
 	case NOTE_VIEW: face_take_view(f, take(n->view)); break;
 	case NOTE_ROOT: face_take_root(f, take(n->root)); break;
-	case NOTE_ERROR: refuse(f, n->session, n->path[0] ? n->path : NULL, &n->err); break;
+	case NOTE_ERROR: take_failure(f, n); break;
 	case NOTE_DONE: {
 		struct request *r = take(n->request);
 		r->done(r);
@@ -131,7 +142,7 @@ static void take_signals(struct face *f)
 
 static bool is_committing(const struct face *f)
 {
-	list_each(pos, &f->handles)
+	list_each (pos, &f->handles)
 		if (list_entry(pos, struct handle, link)->committing)
 			return true;
 	return false;
@@ -173,7 +184,7 @@ static void drop_barrier(struct face *f)
 {
 	log_warn("a commit takes long; requests are served again without waiting for it");
 	f->barrier = 0;
-	list_each(pos, &f->handles)
+	list_each (pos, &f->handles)
 		list_entry(pos, struct handle, link)->released = false;
 }
 
@@ -201,6 +212,8 @@ int face_run(struct face *f)
 		timers_fire(f);
 		if (p[0].revents)
 			serve(f, &buf);
+		if (!list_empty(&f->interrupted)) /* also of those that were parked again above */
+			ops_interrupt(f);
 		announce(f);
 	}
 	ops_end(f, -ESHUTDOWN);

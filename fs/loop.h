@@ -2,8 +2,8 @@
 #pragma once
 #include "face.h"
 
-/* Memory and the scan workers; signals that end the loop must be blocked in the whole process before (they are read from
- * a descriptor). 0 or -errno. */
+/* Memory and the scan workers; signals that end the loop must be blocked in the whole process before (they are read
+ * from a descriptor). 0 or -errno. */
 int face_init(struct face *f);
 /* Takes notes until all sessions are known. Only before the mount; blocks. -ETIMEDOUT after a minute of silence. */
 int face_load(struct face *f);

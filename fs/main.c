@@ -1,4 +1,5 @@
-/* The command line: a table of verbs. What each does is elsewhere; here are arguments, help and exit codes (sysexits). */
+/* The command line: a table of verbs. What each does is elsewhere; here are arguments, help and exit codes (sysexits).
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -18,7 +19,7 @@
 struct verb {
 	const char *name, *args;
 	int (*run)(const struct verb *v, int argc, char **argv); /* argv[0] is the verb */
-	const char *about; /* NULL: for our own processes, not told */
+	const char *about;					 /* NULL: for our own processes, not told */
 	const char *help;
 };
 
@@ -94,12 +95,15 @@ static void doctor_fuse(int *bad)
 	if (fd >= 0)
 		print_finding(bad, true, "fuse", "/dev/fuse can be opened");
 	else
-		print_finding(bad, false, "fuse", errno == ENOENT ? "no /dev/fuse: load the module with `modprobe fuse`"
-					: "/dev/fuse cannot be opened by you: its mode should be 0666, as udev sets it");
+		print_finding(bad, false, "fuse",
+			      errno == ENOENT
+				      ? "no /dev/fuse: load the module with `modprobe fuse`"
+				      : "/dev/fuse cannot be opened by you: its mode should be 0666, as udev sets it");
 	if (fd >= 0)
 		close(fd);
 	bool helper = child_found("fusermount3");
-	print_finding(bad, helper || !geteuid(), "fusermount3", helper ? "found" : "not found: install the package fuse3");
+	print_finding(bad, helper || !geteuid(), "fusermount3",
+		      helper ? "found" : "not found: install the package fuse3");
 }
 
 static int run_doctor(const struct verb *v, int argc, char **argv)
@@ -168,7 +172,8 @@ static int run_tools(const struct verb *v, int argc, char **argv)
 
 static const struct verb verbs[] = {
 	{"mount", "[-f] [-o OPT,...] [DIR]", run_mount, "mount the tree of sessions at DIR (~/berth)",
-	 "Returns when the tree can be used; the daemon goes on in the background and writes its log to the file `log` of\n"
+	 "Returns when the tree can be used; the daemon goes on in the background and writes its log to the file `log` "
+	 "of\n"
 	 "the state folder. DIR is made if it is missing, and has to be empty.\n\n"
 	 "  -f              stay in the foreground, log to standard error\n"
 	 "  -o allow_other  let other users read the tree (needs user_allow_other in /etc/fuse.conf)\n"
@@ -195,13 +200,15 @@ static int help(FILE *out)
 		if (verbs[i].about)
 			fprintf(out, "  berthfs %-7s %-33s %s\n", verbs[i].name, verbs[i].args, verbs[i].about);
 	fputs("\n  berthfs VERB --help    more about one\n  berthfs --version\n\n"
-	      "After mounting, read README in the mounted directory.\n", out);
+	      "After mounting, read README in the mounted directory.\n",
+	      out);
 	return out == stdout ? EX_OK : EX_USAGE;
 }
 
 static int help_verb(const struct verb *v)
 {
-	printf("berthfs %s %s\n\n%s.\n%s", v->name, v->args, v->about ? v->about : "for berthfs itself", v->help ? v->help : "");
+	printf("berthfs %s %s\n\n%s.\n%s", v->name, v->args, v->about ? v->about : "for berthfs itself",
+	       v->help ? v->help : "");
 	return EX_OK;
 }
 

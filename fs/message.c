@@ -30,8 +30,9 @@ int message_add(struct message *m, const char *p, size_t n, struct err *err)
 	if (m->failed)
 		return m->failed;
 	if (n > MESSAGE_MAX || m->text.n + n > MESSAGE_MAX)
-		return fail(m, err_set(err, EFBIG, "a message is at most 1 MiB; all of this one was dropped. Put long "
-						   "material in a file of the project and name it in the message"));
+		return fail(m, err_set(err, EFBIG,
+				       "a message is at most 1 MiB; all of this one was dropped. Put long "
+				       "material in a file of the project and name it in the message"));
 	buf_add(&m->text, p, n);
 	bool cut = false;
 	size_t left = m->text.n - m->checked;

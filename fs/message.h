@@ -11,7 +11,7 @@
 struct message {
 	struct buf text;
 	size_t checked; /* leading bytes known to be whole, valid UTF-8 */
-	int failed;     /* 0, or the -errno every later write gets */
+	int failed;	/* 0, or the -errno every later write gets */
 };
 
 void message_release(struct message *m);

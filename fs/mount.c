@@ -1,6 +1,6 @@
-/* From `berthfs mount` to a served tree and back. The order matters: locks, then what a dead daemon left, then the helper
- * (forked while there is one thread and nothing is mounted), then the backend with all sessions, and the mount last, so
- * that nobody sees a tree that is not ready. Runs on the main thread, before and after the loop. */
+/* From `berthfs mount` to a served tree and back. The order matters: locks, then what a dead daemon left, then the
+ * helper (forked while there is one thread and nothing is mounted), then the backend with all sessions, and the mount
+ * last, so that nobody sees a tree that is not ready. Runs on the main thread, before and after the loop. */
 #include "mount.h"
 
 #include <dirent.h>
@@ -79,8 +79,10 @@ static int clear_stale(const struct mounting *m, struct err *err)
 		if (!fuse)
 			break;
 		if (!ours)
-			rc = err_set(err, EBUSY, "%s is the mount of another berthfs instance: choose another directory; or if "
-						 "its daemon is dead, clear it away with `fusermount3 -uz %s`", m->dir, m->dir);
+			rc = err_set(err, EBUSY,
+				     "%s is the mount of another berthfs instance: choose another directory; or if "
+				     "its daemon is dead, clear it away with `fusermount3 -uz %s`",
+				     m->dir, m->dir);
 		else if ((rc = mount_detach(m->dir)))
 			err_sys(err, -rc, "cannot clear away the mount of a dead daemon at %s", m->dir);
 	}
@@ -98,7 +100,8 @@ static int check_empty(const char *path, struct err *err)
 	while (entries <= 2 && readdir(dir))
 		entries++;
 	closedir(dir);
-	return entries <= 2 ? 0 : err_set(err, ENOTEMPTY, "%s is not empty; mount on a new or an empty directory", path);
+	return entries <= 2 ? 0
+			    : err_set(err, ENOTEMPTY, "%s is not empty; mount on a new or an empty directory", path);
 }
 
 static int check_dir(const struct mounting *m, struct err *err)
@@ -106,8 +109,9 @@ static int check_dir(const struct mounting *m, struct err *err)
 	const char *const own[] = {m->paths.state, m->paths.cache, m->paths.runtime};
 	for (size_t i = 0; i < ARRAY_LEN(own); i++)
 		if (path_is_in(m->dir, own[i]) || path_is_in(own[i], m->dir))
-			return err_set(err, EINVAL, "%s and berthfs's own folder %s are one in the other; mount elsewhere",
-				       m->dir, own[i]);
+			return err_set(err, EINVAL,
+				       "%s and berthfs's own folder %s are one in the other; mount elsewhere", m->dir,
+				       own[i]);
 	int rc = dir_make(m->dir, 0755, err);
 	return rc ? rc : check_empty(m->dir, err);
 }
@@ -160,8 +164,10 @@ static int mount_fuse(struct mounting *m, struct err *err)
 	if (rc)
 		return rc;
 	if (fuse_session_mount(m->face.se, m->dir))
-		return err_set(err, ENODEV, "cannot mount at %s: see the line above; is fuse3 installed, and may you open "
-					    "/dev/fuse? `berthfs doctor` looks", m->dir);
+		return err_set(err, ENODEV,
+			       "cannot mount at %s: see the line above; is fuse3 installed, and may you open "
+			       "/dev/fuse? `berthfs doctor` looks",
+			       m->dir);
 	rc = mountinfo_at(m->dir, &at);
 	if (rc)
 		return err_sys(err, -rc, "cannot find the new mount %s in /proc/self/mountinfo", m->dir);

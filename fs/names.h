@@ -9,8 +9,8 @@ bool name_is_scratch(const char *name);
 
 enum front {
 	FRONT_UNDECIDED, /* so short that it may still become either */
-	FRONT_NONE,      /* the whole text is the message */
-	FRONT_OPEN,      /* between the first --- line and the second */
+	FRONT_NONE,	 /* the whole text is the message */
+	FRONT_OPEN,	 /* between the first --- line and the second */
 	FRONT_FINISHED,
 };
 enum front front_of(const char *p, size_t n);

@@ -67,7 +67,7 @@ static uint64_t draw(const struct face *f)
 
 struct node *node_for(struct face *f, struct list *nodes, int64_t session, struct draft *draft, pid_t tid)
 {
-	list_each(pos, nodes) {
+	list_each (pos, nodes) {
 		struct node *node = list_entry(pos, struct node, link);
 		if (node->tid == tid && !node->opens)
 			return node;

@@ -18,9 +18,9 @@ struct node {
 	struct list link;    /* of its session or draft */
 	int64_t session;     /* of an `input`; 0 for a drop file */
 	struct draft *draft; /* a reference; NULL for an `input` */
-	pid_t tid;           /* the thread that it was made for */
+	pid_t tid;	     /* the thread that it was made for */
 	uint64_t lookups;    /* as the kernel counts them */
-	unsigned opens;      /* handles; they keep it too */
+	unsigned opens;	     /* handles; they keep it too */
 };
 
 /* The node of a lookup by tid, from the list of nodes of a session's `input` or of a draft. The caller adds to

@@ -117,7 +117,8 @@ static int check_setattr(const struct spot *at, fuse_req_t req, const struct sta
 	if (set & FUSE_SET_ATTR_UID && !draft && attr->st_uid != at->f->uid)
 		return refuse_at(at, NULL, EPERM, "all files of the tree belong to the user who mounted it");
 	if (set & FUSE_SET_ATTR_GID && !draft && attr->st_gid != at->f->gid)
-		return refuse_at(at, NULL, EPERM, "all files of the tree belong to the group of the user who mounted it");
+		return refuse_at(at, NULL, EPERM,
+				 "all files of the tree belong to the group of the user who mounted it");
 	int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
 	if (set & times && !draft && !file_writable(at->file))
 		return -EPERM;

@@ -39,13 +39,17 @@ static void closed(const struct spot *dir, fuse_req_t req, const char *name)
 	if (name_is_scratch(name))
 		; /* an editor looking for a place for its swap file */
 	else if (dir->session)
-		rc = refuse_at(dir, name, EPERM, "a session's directory is closed: append to input to talk to it; `rmdir "
-						 "sessions/%s` ends it", dir->session->view->name);
+		rc = refuse_at(dir, name, EPERM,
+			       "a session's directory is closed: append to input to talk to it; `rmdir "
+			       "sessions/%s` ends it",
+			       dir->session->view->name);
 	else if (dir->file->inside == PLACE_SESSIONS)
-		rc = refuse_at(dir, name, EPERM, "write a file to sessions/new/%s to start a session of that name", name);
+		rc = refuse_at(dir, name, EPERM, "write a file to sessions/new/%s to start a session of that name",
+			       name);
 	else if (dir->file->inside == PLACE_PROJECTS)
-		rc = refuse_at(dir, name, EPERM, "projects are symlinks: `ln -s CHECKOUT projects/NAME` adds one, `rm "
-						 "projects/NAME` takes it away");
+		rc = refuse_at(dir, name, EPERM,
+			       "projects are symlinks: `ln -s CHECKOUT projects/NAME` adds one, `rm "
+			       "projects/NAME` takes it away");
 	else
 		rc = refuse_at(dir, name, EPERM, "only files of the drop box sessions/new can be made or moved here");
 	fuse_reply_err(req, -rc);
@@ -150,9 +154,10 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		op_ask(park_change(&dir, req, name, 0), r, decided);
 	} else if (dir.session) {
 		const char *whose = dir.session->view->name;
-		fuse_reply_err(req, -refuse_at(&dir, name, EPERM, "files of a session are not removed one by one: `rmdir "
-								  "sessions/%s` ends the session; with work that is not "
-								  "synced, `echo destroy force > sessions/%s/ctl`",
+		fuse_reply_err(req, -refuse_at(&dir, name, EPERM,
+					       "files of a session are not removed one by one: `rmdir "
+					       "sessions/%s` ends the session; with work that is not "
+					       "synced, `echo destroy force > sessions/%s/ctl`",
 					       whose, whose));
 	} else {
 		fuse_reply_err(req, -refuse_at(&dir, name, EPERM, "this file is a part of the tree and stays"));

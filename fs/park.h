@@ -32,23 +32,24 @@ enum op_kind {
 };
 
 struct op {
-	struct list link;        /* of face.ops while it is unanswered */
+	struct list link;	 /* of face.ops while it is unanswered */
 	struct list interrupted; /* of face.interrupted once a signal has come */
-	struct list wait;        /* of a list that wakes it: session.waits, handle.waiters */
+	struct list wait;	 /* of a list that wakes it: session.waits, handle.waiters */
 	struct face *f;
-	fuse_req_t req;          /* NULL once it is answered */
-	struct handle *h;        /* a reference, or NULL */
+	fuse_req_t req;	  /* NULL once it is answered */
+	struct handle *h; /* a reference, or NULL */
 	enum op_kind kind;
-	unsigned refs;           /* one while unanswered, one for each request that the backend has */
+	unsigned refs; /* one while unanswered, one for each request that the backend has */
 	struct timer timer;
 	void (*late)(struct op *); /* when the timer fires; NULL: ETIMEDOUT with words */
-	void (*then)(struct op *, struct request *); /* when the backend has answered; look at op->req before replying */
-	void (*wake)(struct op *); /* when the list that it waits in is woken; it has been taken out of the list */
-	size_t size;             /* of the READ or WRITE */
+	void (*then)(struct op *,
+		     struct request *); /* when the backend has answered; look at op->req before replying */
+	void (*wake)(struct op *);	/* when the list that it waits in is woken; it has been taken out of the list */
+	size_t size;			/* of the READ or WRITE */
 	off_t off;
-	uint64_t version;        /* of the view that a snapshot is asked for */
-	void *data;              /* of the file that parked it; freed with free() */
-	char *path;              /* for words; may be NULL */
+	uint64_t version; /* of the view that a snapshot is asked for */
+	void *data;	  /* of the file that parked it; freed with free() */
+	char *path;	  /* for words; may be NULL */
 	int64_t session;
 };
 
@@ -65,11 +66,11 @@ fuse_req_t op_take(struct op *op);
 /* Answers; op must not be used afterwards unless the caller holds it. No-ops once it is answered. */
 void op_error(struct op *op, int rc); /* 0 or -errno */
 void op_data(struct op *op, const char *p, size_t n);
-void op_wrote(struct op *op);         /* all op->size bytes */
+void op_wrote(struct op *op); /* all op->size bytes */
 
 /* Records the words of a failed request under op's path, or nothing; returns its rc. */
 int op_refused(struct op *op, struct request *r);
 
-void ops_interrupt(struct face *f);          /* answers those that signals have reached */
-void ops_wake(struct list *waiting);         /* calls wake() of each */
-void ops_end(struct face *f, int rc);        /* answers every one */
+void ops_interrupt(struct face *f);   /* answers those that signals have reached */
+void ops_wake(struct list *waiting);  /* calls wake() of each */
+void ops_end(struct face *f, int rc); /* answers every one */

@@ -104,7 +104,7 @@ int poke_mounted(const struct poke *p, const char *dir, const char *dev)
 	struct duty duty = {0};
 	if (strlen(dir) >= sizeof duty.dir)
 		return -ENAMETOOLONG;
-	strcpy(duty.dir, dir);
+	memcpy(duty.dir, dir, strlen(dir) + 1);
 	snprintf(duty.dev, sizeof duty.dev, "%s", dev);
 	return send(p->fd, &duty, sizeof duty, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }

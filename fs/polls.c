@@ -1,5 +1,5 @@
-/* poll() on files. A file that only grows is readable when it has grown past what was read, `status` when it has changed
- * since it was read, a wait file when it would not block; all others always. Loop thread only. */
+/* poll() on files. A file that only grows is readable when it has grown past what was read, `status` when it has
+ * changed since it was read, a wait file when it would not block; all others always. Loop thread only. */
 #include "polls.h"
 
 #include <poll.h>
@@ -54,7 +54,7 @@ static void tell(struct handle *h)
 
 void poll_wake(struct list *polls)
 {
-	list_each_safe(pos, polls) {
+	list_each_safe (pos, polls) {
 		struct handle *h = list_entry(pos, struct handle, poll);
 		if (ready(h) & POLLIN)
 			tell(h);

@@ -15,7 +15,8 @@ static const char begin[] =
 	"  end        rmdir sessions/fix-login\n"
 	"  refused?   cat error\n"
 	"\n"
-	"A new session's file may begin with lines `project: ~/code/app`, `model: ...`, `sandbox: ...` between two --- lines.\n";
+	"A new session's file may begin with lines `project: ~/code/app`, `model: ...`, `sandbox: ...` between two --- "
+	"lines.\n";
 
 static void rows(struct buf *out, enum place place, const char *prefix)
 {

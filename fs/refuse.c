@@ -10,6 +10,7 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
+#include "backend/base/utf8.h"
 #include "face.h"
 
 struct entry {
@@ -31,13 +32,27 @@ static void entry_release(struct entry *e)
 	*e = (struct entry){0};
 }
 
+/* Names come from anybody: one line of valid text, whatever they hold. */
+static char *clean(const char *s)
+{
+	struct buf out = BUF_INIT;
+	if (!s)
+		return NULL;
+	utf8_clean(&out, s, strlen(s));
+	for (size_t i = 0; i < out.n; i++)
+		if (out.p[i] == '\n')
+			out.p[i] = ' ';
+	return buf_take(&out);
+}
+
 static void ring_add(struct ring **ring, const char *path, const struct err *err)
 {
 	if (!*ring)
 		*ring = xcalloc(1, sizeof **ring);
 	struct ring *r = *ring;
 	struct entry *last = r->n ? &r->entry[r->n - 1] : NULL;
-	if (last && last->code == err->code && !strcmp(last->words, err->text)) {
+	char *words = clean(err->text);
+	if (last && last->code == err->code && !strcmp(last->words, words)) {
 		entry_release(last); /* rm -r of a directory would push out everything else */
 		r->n--;
 	} else if (r->n == RING_MAX) {
@@ -48,8 +63,8 @@ static void ring_add(struct ring **ring, const char *path, const struct err *err
 	r->changed_ms = clock_real_ms();
 	r->entry[r->n++] = (struct entry){
 		.at_ms = r->changed_ms,
-		.path = xstrdup(path),
-		.words = xstrdup(err->text),
+		.path = clean(path),
+		.words = words,
 		.code = err->code,
 	};
 }

@@ -20,6 +20,6 @@ int refuse_rc(struct face *f, int64_t session, const char *path, int rc, const s
 __attribute__((format(printf, 4, 5))) int refuse_at(const struct spot *at, const char *name, int code, const char *fmt,
 						    ...);
 void ring_print(const struct ring *ring, struct buf *out); /* oldest first */
-int64_t ring_changed(const struct ring *ring);             /* CLOCK_REALTIME ms, 0 if it was never used */
+int64_t ring_changed(const struct ring *ring);		   /* CLOCK_REALTIME ms, 0 if it was never used */
 void ring_clear(struct ring *ring);
 void ring_free(struct ring *ring);

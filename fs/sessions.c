@@ -5,6 +5,7 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
+#include "drop.h"
 #include "face.h"
 #include "handle.h"
 #include "polls.h"
@@ -71,6 +72,7 @@ static void session_end(struct face *f, struct session *s)
 	while (!list_empty(&s->waits))
 		op_error(list_entry(s->waits.next, struct op, wait), -ESHUTDOWN);
 	poll_end(&s->polls);
+	drop_session_left(f, s->id);
 	map_put(&f->names, s->view->name, NULL);
 	size_t i = session_after(f, s->id) - 1;
 	memmove(f->sessions + i, f->sessions + i + 1, (f->n_sessions - i - 1) * sizeof *f->sessions);
@@ -95,6 +97,8 @@ void face_take_view(struct face *f, struct view *view)
 	if (!s)
 		s = session_add(f, view);
 	if (!old || strcmp(old->name, view->name)) {
+		if (old)
+			drop_session_left(f, s->id);
 		if (old && map_get(&f->names, old->name) == s)
 			map_put(&f->names, old->name, NULL);
 		map_put(&f->names, view->name, s);

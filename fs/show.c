@@ -1,5 +1,5 @@
-/* Texts that are made from memory, and the sizes and times of all files. Sizes are true: tar, rsync and mmap read as many
- * bytes as stat promises, and take a file of size 0 for empty. Loop thread only; memory only. */
+/* Texts that are made from memory, and the sizes and times of all files. Sizes are true: tar, rsync and mmap read as
+ * many bytes as stat promises, and take a file of size 0 for empty. Loop thread only; memory only. */
 #include "show.h"
 
 #include <inttypes.h>
@@ -40,14 +40,7 @@ void show_setting(const struct spot *at, struct buf *out)
 
 void show_verbs(const struct spot *at, struct buf *out)
 {
-	buf_adds(out, "stop            cancel the run\n"
-		      "retry           try again what failed\n"
-		      "withdraw K      take back message K while it waits\n"
-		      "check           run the checks\n"
-		      "sync            bring the work into the checkout\n"
-		      "merge           fast-forward the checked-out branch to it\n"
-		      "down            stop the sandbox; the next message starts it\n"
-		      "destroy [force] end the session, as rmdir does\n");
+	ctl_verbs(out);
 }
 
 int64_t changed_birth(const struct spot *at)
@@ -207,9 +200,7 @@ uint64_t show_size(const struct spot *at)
 	const struct project_info *project;
 	switch (file->kind) {
 	case KIND_DIR: return 0;
-	case KIND_LINK:
-		project = project_by_number(at->f, at->number);
-		return project ? strlen(project->path) : 0;
+	case KIND_LINK: project = project_by_number(at->f, at->number); return project ? strlen(project->path) : 0;
 	case KIND_SNAPSHOT:
 	case KIND_GROWING: return show_text_info(at)->size;
 	case KIND_MESSAGE:
@@ -232,8 +223,10 @@ int64_t show_changed(const struct spot *at)
 		return file->changed(at);
 	if (at->node && at->node->draft)
 		return draft_changed(at->node->draft);
-	if (file->kind == KIND_DIR && (file->inside == PLACE_SESSIONS || file->inside == PLACE_DROP))
+	if (file->kind == KIND_DIR && file->inside == PLACE_SESSIONS)
 		return at->f->sessions_ms;
+	if (file->kind == KIND_DIR && file->inside == PLACE_DROP)
+		return at->f->drop_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_PROJECTS)
 		return at->f->root->projects_ms;
 	if (at->session)

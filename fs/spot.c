@@ -83,9 +83,7 @@ static void add_place(struct buf *out, const struct spot *at)
 	case PLACE_SESSION: buf_addf(out, "sessions/%s/%s", at->session->view->name, file->name); return;
 	case PLACE_SETTINGS: buf_addf(out, "sessions/%s/settings/%s", at->session->view->name, file->name); return;
 	case PLACE_WAIT: buf_addf(out, "sessions/%s/wait/%s", at->session->view->name, file->name); return;
-	case PLACE_SESSIONS:
-		buf_addf(out, "sessions/%s", file->name ? file->name : at->session->view->name);
-		return;
+	case PLACE_SESSIONS: buf_addf(out, "sessions/%s", file->name ? file->name : at->session->view->name); return;
 	case PLACE_PROJECTS: buf_addf(out, "projects/%s", project ? project->name : ""); return;
 	case PLACE_DROP:
 	case PLACE_DROP_PROJECT:

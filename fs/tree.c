@@ -13,81 +13,107 @@
 #include "backend/base/mem.h"
 #include "show.h"
 
-/* Shapes of rows. N: name, W: what the row is about in README. */
-#define DIR(P, N, MODE, INSIDE, W) {.place = P, .name = N, .mode = MODE, .kind = KIND_DIR, .inside = INSIDE, .about = W}
-#define MADE(P, N, SHOW, CHANGED, W) \
-	{.place = P, .name = N, .mode = 0444, .kind = KIND_MADE, .show = SHOW, .changed = CHANGED, .about = W}
-#define VALUE(N, V, W)                                                                                        \
-	{.place = PLACE_SESSION, .name = N, .mode = 0444, .kind = KIND_MADE, .value = V, .show = show_value, \
-	 .changed = changed_value, .about = W}
-#define TEXT(P, N, K, T, W) {.place = P, .name = N, .mode = 0444, .kind = K, .text = T, .changed = changed_text, .about = W}
-#define SETTING(N, S)                                                                                            \
-	{.place = PLACE_SETTINGS, .name = N, .mode = 0644, .kind = KIND_LINE, .setting = S, .show = show_setting, \
-	 .changed = changed_setting, .accept = accept_setting}
-#define WAIT(N, T) {.place = PLACE_WAIT, .name = N, .mode = 0444, .kind = KIND_WAIT, .wait = T}
+/* Kinds of rows. P is their place, WORDS what README says of them; NULL leaves them out there. */
+/* clang-format off */
+#define DIR(P, NAME, MODE, INSIDE, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = MODE, .kind = KIND_DIR, .inside = PLACE_##INSIDE, .about = WORDS}
+#define LINK(P) \
+	{.place = PLACE_##P, .mode = 0777, .kind = KIND_LINK}
+#define DRAFT(P) \
+	{.place = PLACE_##P, .mode = 0644, .kind = KIND_DRAFT}
+#define MADE(P, NAME, SHOW, CHANGED, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0444, .kind = KIND_MADE, .show = SHOW, .changed = CHANGED, \
+	 .about = WORDS}
+#define VALUE(P, NAME, V, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0444, .kind = KIND_MADE, .value = VALUE_##V, .show = show_value, \
+	 .changed = changed_value, .about = WORDS}
+#define TEXT(P, NAME, T, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0444, .kind = KIND_SNAPSHOT, .text = TEXT_##T, \
+	 .changed = changed_text, .about = WORDS}
+#define GROWS(P, NAME, T, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0444, .kind = KIND_GROWING, .text = TEXT_##T, \
+	 .changed = changed_text, .about = WORDS}
+#define MESSAGE(P, NAME, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0644, .kind = KIND_MESSAGE, .changed = changed_birth, .about = WORDS}
+#define LINE(P, NAME, WHICH, SHOW, CHANGED, ACCEPT, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0644, .kind = KIND_LINE, WHICH, .show = SHOW, .changed = CHANGED, \
+	 .accept = ACCEPT, .about = WORDS}
+#define SETTING(P, NAME, S) \
+	LINE(P, NAME, .setting = SETTING_##S, show_setting, changed_setting, accept_setting, NULL)
+#define CONFIG(P, NAME, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0644, .kind = KIND_CONFIG, .show = show_config, \
+	 .changed = changed_config, .about = WORDS}
+#define ERRORS(P, NAME, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0644, .kind = KIND_ERRORS, .show = show_errors, \
+	 .changed = changed_errors, .about = WORDS}
+#define WAIT(P, NAME, W) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0444, .kind = KIND_WAIT, .wait = WAIT_##W}
 
 const struct file tree[] = {
-	[1] = DIR(PLACE_NONE, NULL, 0555, PLACE_ROOT, NULL),
+	[1] = DIR(NONE, NULL, 0555, ROOT, NULL),
 
-	MADE(PLACE_ROOT, "README", show_readme, NULL, "this text"),
-	MADE(PLACE_ROOT, "status", show_status, changed_status, "how the daemon is, one `key value` a line"),
-	{PLACE_ROOT, "config", 0644, KIND_CONFIG, .show = show_config, .changed = changed_config,
-	 .about = "settings, `key = value`; write it to change them"},
-	MADE(PLACE_ROOT, "index", show_index, changed_index, "one line a session: id, name, state, project, branch, age"),
-	TEXT(PLACE_ROOT, "events", KIND_GROWING, TEXT_EVENTS, "log of all sessions: seq, time, session, kind, detail"),
-	{PLACE_ROOT, "error", 0644, KIND_ERRORS, .show = show_errors, .changed = changed_errors,
-	 .about = "the last 8 refusals in words; `: > error` clears"},
-	DIR(PLACE_ROOT, "projects", 0755, PLACE_PROJECTS, "symlinks to checkouts; `ln -s ~/code/app projects/app` adds one"),
-	DIR(PLACE_ROOT, "sessions", 0755, PLACE_SESSIONS, "one directory a session; `rmdir` ends one, `mv` renames it"),
+	/* ---- the root ---- */
 
-	{PLACE_PROJECTS, NULL, 0777, KIND_LINK},
+	MADE(ROOT,     "README",   show_readme, NULL,           "this text"),
+	MADE(ROOT,     "status",   show_status, changed_status, "how the daemon is, one `key value` a line"),
+	CONFIG(ROOT,   "config",   "settings, `key = value`; write it to change them"),
+	MADE(ROOT,     "index",    show_index,  changed_index,  "rows of id, name, state, project, branch and age"),
+	GROWS(ROOT,    "events",   EVENTS,      "log of all sessions: seq, time, session, kind, detail"),
+	ERRORS(ROOT,   "error",    "the last 8 refusals in words; `: > error` clears"),
+	DIR(ROOT,      "projects", 0755, PROJECTS, "symlinks to checkouts; `ln -s ~/code/app projects/app` adds one"),
+	DIR(ROOT,      "sessions", 0755, SESSIONS, "a directory a session; `rmdir` ends one, `mv` renames it"),
 
-	DIR(PLACE_SESSIONS, "new", 0755, PLACE_DROP, "drop box: a file written here becomes a session of its name"),
-	DIR(PLACE_DROP, NULL, 0755, PLACE_DROP_PROJECT, NULL),
-	{PLACE_DROP, NULL, 0644, KIND_DRAFT},
-	{PLACE_DROP_PROJECT, NULL, 0644, KIND_DRAFT},
+	LINK(PROJECTS), /* projects/NAME */
 
-	DIR(PLACE_SESSIONS, NULL, 0555, PLACE_SESSION, NULL),
-	MADE(PLACE_SESSION, "id", show_id, changed_birth, "its number; sessions/NUMBER leads here too"),
-	VALUE("status", VALUE_STATUS, "preparing, running, idle, asking, checking, shipping, down, failed"),
-	VALUE("sandbox", VALUE_SANDBOX, "where its tools run, and the state of that"),
-	VALUE("project", VALUE_PROJECT, "path of the checkout"),
-	VALUE("branch", VALUE_BRANCH, "branch in the checkout that holds its work"),
-	VALUE("base", VALUE_BASE, "branch and commit that the work began from"),
-	{PLACE_SESSION, "input", 0644, KIND_MESSAGE, .changed = changed_birth,
-	 .about = "append to send a message; open to last close is one"},
-	TEXT(PLACE_SESSION, "queue", KIND_SNAPSHOT, TEXT_QUEUE, "messages that wait: number, time, first line"),
-	TEXT(PLACE_SESSION, "transcript", KIND_GROWING, TEXT_TRANSCRIPT, "the conversation; `tail -f` follows it"),
-	TEXT(PLACE_SESSION, "transcript.jsonl", KIND_GROWING, TEXT_JSONL, "every entry exactly, one JSON object a line"),
-	TEXT(PLACE_SESSION, "plan", KIND_SNAPSHOT, TEXT_PLAN, "the newest plan"),
-	TEXT(PLACE_SESSION, "question", KIND_SNAPSHOT, TEXT_QUESTION, "the open question and its options"),
-	TEXT(PLACE_SESSION, "checks", KIND_SNAPSHOT, TEXT_CHECKS, "pass, fail, error or stale, seconds, name, commit"),
-	TEXT(PLACE_SESSION, "diff", KIND_SNAPSHOT, TEXT_DIFF, "its work against the base"),
-	TEXT(PLACE_SESSION, "changes", KIND_SNAPSHOT, TEXT_CHANGES, "the same by file and lines"),
-	TEXT(PLACE_SESSION, "commits", KIND_SNAPSHOT, TEXT_COMMITS, "the same as a log"),
-	TEXT(PLACE_SESSION, "usage", KIND_SNAPSHOT, TEXT_USAGE, "requests, tokens in, out, cached, cost, model or tool, failed, aborted"),
-	TEXT(PLACE_SESSION, "log", KIND_GROWING, TEXT_LOG, "what the machinery did"),
-	{PLACE_SESSION, "error", 0644, KIND_ERRORS, .show = show_errors, .changed = changed_errors,
-	 .about = "its last 8 refusals and failures, with what to do"},
-	DIR(PLACE_SESSION, "settings", 0555, PLACE_SETTINGS, "model, network, after-run, ship, approvals; one value a file"),
-	{PLACE_SESSION, "ctl", 0644, KIND_LINE, .show = show_verbs, .changed = changed_birth, .accept = accept_ctl,
-	 .about = "write a verb, as in `echo stop > ctl`; read it for the verbs"},
-	{PLACE_SESSION, "ship", 0644, KIND_LINE, .value = VALUE_SHIP, .show = show_value, .changed = changed_value,
-	 .accept = accept_ship, .about = "write it to push the work; read it for how that went"},
-	DIR(PLACE_SESSION, "wait", 0555, PLACE_WAIT, "lists nothing; wait/{reply,live,idle,shipped,change} block"),
+	/* ---- the drop box ---- */
 
-	SETTING("model", SETTING_MODEL),
-	SETTING("network", SETTING_NETWORK),
-	SETTING("after-run", SETTING_AFTER_RUN),
-	SETTING("ship", SETTING_SHIP),
-	SETTING("approvals", SETTING_APPROVALS),
+	DIR(SESSIONS,  "new",      0755, DROP, "drop box: a file written here becomes a session of its name"),
+	DIR(DROP,      NULL,       0755, DROP_PROJECT, NULL), /* sessions/new/PROJECT */
+	DRAFT(DROP),                                          /* sessions/new/NAME */
+	DRAFT(DROP_PROJECT),                                  /* sessions/new/PROJECT/NAME */
 
-	WAIT("reply", WAIT_REPLY),
-	WAIT("live", WAIT_LIVE),
-	WAIT("idle", WAIT_IDLE),
-	WAIT("shipped", WAIT_SHIPPED),
-	WAIT("change", WAIT_CHANGE),
+	/* ---- a session ---- */
+
+	DIR(SESSIONS,    NULL,               0555, SESSION, NULL), /* sessions/NAME; its number leads there too */
+	MADE(SESSION,    "id",               show_id, changed_birth, "its number; sessions/NUMBER leads here too"),
+	VALUE(SESSION,   "status",           STATUS,     "preparing, running, idle, asking, shipping, failed..."),
+	VALUE(SESSION,   "sandbox",          SANDBOX,    "where its tools run, and the state of that"),
+	VALUE(SESSION,   "project",          PROJECT,    "path of the checkout"),
+	VALUE(SESSION,   "branch",           BRANCH,     "branch in the checkout that holds its work"),
+	VALUE(SESSION,   "base",             BASE,       "branch and commit that the work began from"),
+	MESSAGE(SESSION, "input",            "append to send a message; open to last close is one"),
+	TEXT(SESSION,    "queue",            QUEUE,      "messages that wait: number, time, first line"),
+	GROWS(SESSION,   "transcript",       TRANSCRIPT, "the conversation; `tail -f` follows it"),
+	GROWS(SESSION,   "transcript.jsonl", JSONL,      "every entry exactly, one JSON object a line"),
+	TEXT(SESSION,    "plan",             PLAN,       "the newest plan"),
+	TEXT(SESSION,    "question",         QUESTION,   "the open question and its options"),
+	TEXT(SESSION,    "checks",           CHECKS,     "pass, fail, error or stale, seconds, name, commit"),
+	TEXT(SESSION,    "diff",             DIFF,       "its work against the base"),
+	TEXT(SESSION,    "changes",          CHANGES,    "the same by file and lines"),
+	TEXT(SESSION,    "commits",          COMMITS,    "the same as a log"),
+	TEXT(SESSION,    "usage",            USAGE,      "requests, tokens in, out, cached, cost, model or tool, failed, aborted"),
+	GROWS(SESSION,   "log",              LOG,        "what the machinery did"),
+	ERRORS(SESSION,  "error",            "its last 8 refusals and failures, with what to do"),
+	DIR(SESSION,     "settings",         0555, SETTINGS, "values of model, network, after-run, ship, approvals"),
+	LINE(SESSION,    "ctl",  .value = 0,          show_verbs, changed_birth, accept_ctl,
+			 "write a verb, as in `echo stop > ctl`; read it for the verbs"),
+	LINE(SESSION,    "ship", .value = VALUE_SHIP, show_value, changed_value, accept_ship,
+			 "write it to push the work; read it for how that went"),
+	DIR(SESSION,     "wait",             0555, WAIT, "lists nothing; wait/{reply,live,idle,shipped,change} block"),
+
+	SETTING(SETTINGS, "model",     MODEL), /* effect from the next turn */
+	SETTING(SETTINGS, "network",   NETWORK),
+	SETTING(SETTINGS, "after-run", AFTER_RUN),
+	SETTING(SETTINGS, "ship",      SHIP),
+	SETTING(SETTINGS, "approvals", APPROVALS),
+
+	WAIT(WAIT, "reply",   REPLY),   /* until all messages sent before are answered: the last answer */
+	WAIT(WAIT, "live",    LIVE),    /* the run's text while it comes */
+	WAIT(WAIT, "idle",    IDLE),    /* until nothing runs or waits: the status */
+	WAIT(WAIT, "shipped", SHIPPED), /* until the ship has ended: how */
+	WAIT(WAIT, "change",  CHANGE),  /* until something has changed: the status */
 };
+/* clang-format on */
 const unsigned tree_rows = ARRAY_LEN(tree);
 
 const struct file *tree_find(enum place place, const char *name)

@@ -15,7 +15,7 @@ enum place {
 	PLACE_ROOT,
 	PLACE_PROJECTS,
 	PLACE_SESSIONS,
-	PLACE_DROP,         /* sessions/new */
+	PLACE_DROP,	    /* sessions/new */
 	PLACE_DROP_PROJECT, /* sessions/new/PROJECT */
 	PLACE_SESSION,
 	PLACE_SETTINGS,
@@ -42,7 +42,7 @@ enum wait_kind { WAIT_REPLY, WAIT_LIVE, WAIT_IDLE, WAIT_SHIPPED, WAIT_CHANGE };
 struct file {
 	enum place place;
 	const char *name; /* NULL: the entries of its place that have names of their own (sessions, projects, drafts) */
-	mode_t mode;      /* permission bits; all belongs to the user who mounted */
+	mode_t mode;	  /* permission bits; all belongs to the user who mounted */
 	enum file_kind kind;
 	enum place inside; /* KIND_DIR: what its entries are */
 	/* What the show and accept functions, the text reader and the wait files need to know of this row. */

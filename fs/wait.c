@@ -201,8 +201,7 @@ static void read_wait(struct handle *h, fuse_req_t req, size_t size, off_t off)
 bool wait_ready(struct handle *h, const struct spot *at)
 {
 	struct view *v = at->session->view;
-	return h->snapped ||
-	       (h->file->wait == WAIT_LIVE ? judge_live(h, v, h->consumed) : judge(h, v)) != WAITS;
+	return h->snapped || (h->file->wait == WAIT_LIVE ? judge_live(h, v, h->consumed) : judge(h, v)) != WAITS;
 }
 
 const struct handle_kind wait_kind = {.open = open_wait, .read = read_wait};

@@ -17,7 +17,7 @@ static int address(const char *path, struct sockaddr_un *sa, int *dirfd)
 	*sa = (struct sockaddr_un){.sun_family = AF_UNIX};
 	*dirfd = -1;
 	if (strlen(path) < sizeof sa->sun_path) {
-		strcpy(sa->sun_path, path);
+		memcpy(sa->sun_path, path, strlen(path) + 1);
 		return 0;
 	}
 	CLEAN_FREE char *dir = xstrdup(path);

@@ -74,7 +74,7 @@ equal "it becomes idle" "$(timeout 120 cat "$s/wait/idle")" asking
 texts() { python3 -c 'import json,sys
 for line in open(sys.argv[1]):
     e = json.loads(line)
-    print(e["kind"], e.get("name") or e.get("text", "").split("\n")[0])' "$s/transcript.jsonl"; }
+    print(e["kind"], e.get("name") or e.get("text", "").split("\n")[0] or "-")' "$s/transcript.jsonl"; }
 texts >"$T/texts"
 equal "each message has a run of its own, in order" "$(cat "$T/texts")" "user Look at a.txt.
 assistant first look
@@ -84,7 +84,7 @@ tool_result read
 tool_result bash
 assistant one: it says hello
 user Make b.txt.
-assistant 
+assistant -
 tool_call write
 tool_call bash
 tool_result write

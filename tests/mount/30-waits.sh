@@ -88,6 +88,15 @@ equal "no memory for them" "$(grep memory "$T/py")" "memory small"
 equal "stat goes on" "$(grep stat "$T/py")" "stat quick"
 equal "a change ends all" "$(grep ended "$T/py")" "ended 200"
 
+# ---- a failed session
+echo '{"text":' >"$T/broken"
+(cd "$P" && printf -- '---\nmodel: script:%s\n---\nhello\n' "$T/broken" >"$S/new/f")
+failed() { grep -q ^failed "$S/f/status"; }
+check "a broken script fails its session" within 20 failed
+equal "reply: EIO" "$(errno_of timeout 5 cat "$S/f/wait/reply")" EIO
+equal "idle: EIO" "$(errno_of timeout 5 cat "$S/f/wait/idle")" EIO
+contains "with words" "$(cat "$S/f/error")" "retry"
+
 # ---- the end of a session, and of the daemon
 cat "$W/change" >/dev/null 2>"$T/err" &
 pid=$!

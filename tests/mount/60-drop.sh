@@ -67,6 +67,13 @@ equal "but not writable" "$(errno_of sh -c "exec 3>> '$N/clone2'")" EEXIST
 gone() { [ ! -e "$N/clone2" ]; }
 check "and goes away" within 15 gone
 
+echo one >"$N/again" && made again 'one\n'
+rmdir "$S/again"
+echo two >"$N/again" && made again 'two\n'
+mv "$S/again" "$S/other"
+echo three >"$N/again" && made again 'three\n'
+equal "a name is free as soon as its session has ended or moved" "$(cat "$S/other/id" "$S/again/id" | wc -l)" 2
+
 # ---- refusals
 n=$(sessions)
 bad() { # NAME TEXT ERRNO WORDS
@@ -99,6 +106,9 @@ equal "symlink in the drop box: EPERM" "$(errno_of ln -s x "$N/link")" EPERM
 equal "mv -n over a draft keeps it" "$(echo a >"$N/.a"; echo b >"$N/.b"; mv -n "$N/.a" "$N/.b" 2>/dev/null; cat "$N/.b")" b
 equal "mv over a draft replaces it" "$(mv -f "$N/.a" "$N/.b"; cat "$N/.b"; ls -A "$N" | grep -c '^\.a$')" "a
 0"
+
+touch "$N/$(printf 'bad\nname\377')" 2>/dev/null
+equal "words about any name are lines of text" "$(tail -n 1 "$M/error" | iconv -f UTF-8 -t UTF-8 | grep -c 'bad name')" 1
 
 # ---- elsewhere
 cd /

@@ -1,9 +1,10 @@
 /* A backend for trying the face alone: sessions live in memory, nothing runs, and every kind of request can be told to
  * be slow or to fail, which the real one is only by accident. Linked with fs/ it makes `berthfs-fake`.
  *
- * The file `fake` of the state folder is read at each request: lines `KIND MS RC` (kind by number as in backend.h): that
- * request is answered after MS milliseconds with -RC. Accepted messages are appended to the file `messages` there, one
- * JSON object a line. One worker thread; slow answers have a thread each. */
+ * The file `fake` of the state folder is read at each request: lines `KIND MS RC` (kind by number as in backend.h):
+ * that request is answered after MS milliseconds with -RC. A line `-1 N 0` there before the start makes N sessions.
+ * Accepted messages are appended to the file `messages` there, one JSON object a line. One worker thread; slow answers
+ * have a thread each. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,7 +20,7 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 
-#define SESSIONS 1000
+#define SESSIONS 20000
 
 struct backend {
 	const struct paths *paths;
@@ -120,7 +121,8 @@ static void tell(struct backend *b, int64_t id, bool destroyed)
 		.accepted = s->accepted,
 		.unanswered = s->accepted ? 1 : 0, /* nobody answers */
 		.version = ++s->version,
-		.value = {xstrdup("running"), xstrdup("none"), xstrdup("/tmp"), xstrdup("sandbox/0"), NULL, xstrdup("none")},
+		.value = {xstrdup("running"), xstrdup("none"), xstrdup("/tmp"), xstrdup("sandbox/0"), NULL,
+			  xstrdup("none")},
 	};
 	for (int i = 0; i < SETTING_KINDS; i++)
 		v->setting[i] = xstrdup("default");
@@ -218,7 +220,7 @@ static void *run_slow(void *arg)
 	return NULL;
 }
 
-static void told(struct backend *b, enum request_kind kind, int *ms, int *rc)
+static void told(struct backend *b, int kind, int *ms, int *rc)
 {
 	CLEAN_FREE char *path = xasprintf("%s/fake", b->paths->state);
 	CLEAN_BUF struct buf text = BUF_INIT;
@@ -228,7 +230,7 @@ static void told(struct backend *b, enum request_kind kind, int *ms, int *rc)
 		return;
 	char *at = text.p;
 	for (char *line; (line = strsep(&at, "\n"));)
-		if (sscanf(line, "%d %d %d", &k, &m, &e) == 3 && k == (int)kind) {
+		if (sscanf(line, "%d %d %d", &k, &m, &e) == 3 && k == kind) {
 			*ms = m;
 			*rc = -e;
 		}
@@ -240,7 +242,7 @@ static void *work(void *arg)
 	for (struct queue_node *node; (node = queue_wait(&b->requests));) {
 		struct request *r = queue_entry(node, struct request, node);
 		int ms, rc;
-		told(b, r->kind, &ms, &rc);
+		told(b, (int)r->kind, &ms, &rc);
 		if (!ms) {
 			finish(b, r, rc);
 			continue;
@@ -265,9 +267,16 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	b->config = xstrdup("# fake\n");
 	pthread_mutex_init(&b->lock, NULL);
 	queue_init(&b->requests);
-	b->session[++b->last] = (struct fake){.name = xstrdup("s"), .text = xstrdup("hello\n")};
 	tell_root(b);
-	tell(b, b->last, false);
+	int n, rc;
+	told(b, -1, &n, &rc);
+	for (int i = 0; i == 0 || i < n; i++) {
+		b->session[++b->last] = (struct fake){
+			.name = i ? xasprintf("s-%d", i) : xstrdup("s"),
+			.text = xstrdup("hello\n"),
+		};
+		tell(b, b->last, false);
+	}
 	queue_push(b->notes, &note_new(NOTE_READY)->node);
 	pthread_create(&b->thread, NULL, work, b);
 	*out = b;
@@ -306,7 +315,13 @@ int backend_show(const struct paths *paths, const char *name, int fd, struct err
 	return err_set(err, ENOENT, "the fake keeps nothing");
 }
 
-void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words), void *arg)
+void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		    void *arg)
 {
 	line(arg, true, "fake", "always well");
+}
+
+void ctl_verbs(struct buf *out)
+{
+	buf_adds(out, "stop            end the run\n");
 }

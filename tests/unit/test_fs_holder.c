@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/base/clock.h"
 #include "check.h"
 
 static char path[] = "/tmp/berthfs-holder-XXXXXX";
@@ -95,7 +96,7 @@ TEST(grandchild_of_a_dead_child_holds)
 	CHECK_INT(holder_look(&f.w, getpid(), f.ino), HELD_YES);
 	kill(pid, SIGKILL);
 	while (!kill(pid, 0) && holder_look(&f.w, getpid(), f.ino) == HELD_YES)
-		usleep(1000);
+		clock_sleep_ms(1);
 	CHECK_INT(holder_look(&f.w, getpid(), f.ino), HELD_NO);
 	close(p[0]);
 	close(p[1]);

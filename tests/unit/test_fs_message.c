@@ -45,7 +45,8 @@ TEST(bad_text_is_refused_at_its_write)
 		const char *first, *second;
 		size_t n;
 	} cases[] = {
-		{"ok", "a\377b", 3}, {"ok", "a\0b", 3}, {"cut \xC3", "A", 1}, {"cut \xE2\x82", "\xC3\xBC", 2}, {"", "\xED\xA0\x80", 3},
+		{"ok", "a\377b", 3},	 {"ok", "a\0b", 3}, {"cut \xC3", "A", 1}, {"cut \xE2\x82", "\xC3\xBC", 2},
+		{"", "\xED\xA0\x80", 3},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct message m = {0};

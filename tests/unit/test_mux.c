@@ -27,7 +27,7 @@ static int on_accept(void *arg, const char *kind)
 {
 	struct side *s = arg;
 	int p[2];
-	strcpy(s->kind, kind);
+	snprintf(s->kind, sizeof s->kind, "%s", kind);
 	if (s->refuse || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p))
 		return -EPROTONOSUPPORT;
 	fd_nonblock(p[0]);

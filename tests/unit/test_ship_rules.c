@@ -4,6 +4,7 @@
 
 #include "backend/base/mem.h"
 #include "backend/blocks.h"
+#include "backend/repo.h"
 #include "backend/ship_rules.h"
 #include "check.h"
 
@@ -32,6 +33,7 @@ TEST(lines)
 		{"branches x", -EINVAL, SHIP_TO_DEFAULT, NULL},
 		{"now!", -EINVAL, SHIP_TO_DEFAULT, NULL},
 	};
+	CHECK_INT(repo_begin(NULL), 0);
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
 		struct err e = ERR_INIT;
 		enum ship_target target;

@@ -1,0 +1,46 @@
+#!/bin/sh
+# The tour of README.md, line by line as it stands there: every command has to succeed (sh -e), and what is said of it has
+# to be so.
+. "$(dirname "$0")/../lib.sh"
+
+# What the tour supposes: berthfs in PATH, a checkout ~/code/app with a remote and a failing test, a script of answers.
+mkdir -p "$HOME/code" "$T/bin"
+ln -s "$BERTHFS" "$T/bin/berthfs"
+git init -q --bare -b main "$T/app.git"
+git init -q -b main "$HOME/code/app"
+cd "$HOME/code/app" || exit 1
+mkdir .agents
+echo '{"checks":[{"name":"test","command":"sh test.sh"}]}' >.agents/project.json
+echo 'echo $(($1 + $1))' >double.sh
+echo 'test "$(sh double.sh 4)" = 16' >test.sh
+git add . && git commit -qm start && git remote add origin "$T/app.git" && git push -q -u origin main
+cat >"$HOME/answers" <<'END'
+{"tools":[{"name":"bash","input":{"command":"sed -i s/+/*/ double.sh && sh test.sh && git commit -qam 'square, not double'"}}]}
+{"text":"It added where it has to multiply.\n\n```plan\n- [x] mend it\n```\n"}
+{"text":"There is no list here.","delay_ms":300}
+{"text":"rebased","tools":[{"name":"bash","input":{"command":"git rebase -q refs/berthfs/base"}}]}
+{"text":"SHIP-READY"}
+END
+printf 'sandbox = dir\nsandbox.allow-dir = yes\n' >"$T/config/berthfs/config"
+
+awk '/^## A tour/ { tour = 1 } /^## The code/ { tour = 0 }
+	/^```/ { code = tour && /^```sh/; next }
+	code { print }' "$ROOT/README.md" >"$T/tour"
+check "there is a tour" test "$(wc -l <"$T/tour")" -gt 25
+M=$HOME/berth
+(cd "$HOME" && PATH=$T/bin:$PATH timeout 120 sh -ex "$T/tour") >"$T/said" 2>"$T/typed"
+code=$?
+equal "every line works" $code 0
+[ $code = 0 ] || { sed 's/^/# /' "$T/said" "$T/typed"; cat "$M/error"; }
+said=$(cat "$T/said")
+contains "ls shows what the README says" "$(sed -n '1,/status/p' "$T/said" | tr '\n' ' ')" \
+	"README config error events index projects sessions status"
+contains "the answer" "$said" "It added where it has to multiply."
+contains "a check passes" "$said" "pass	"
+contains "the branch has the work" "$said" "square, not double"
+contains "the second answer" "$said" "There is no list here."
+contains "it lands" "$said" "landed main $(git -C "$T/app.git" rev-parse main)"
+contains "refusals are in error" "$said" 'unknown verb "dance"; known: stop, retry,'
+contains "show has the transcript" "$(printf '%s' "$said" | tail -n 20)" "SHIP-READY"
+check "nothing is mounted" sh -c "! grep -q ' $M ' /proc/self/mountinfo"
+equal "no session is left" "$(ls "$T/state/berthfs/sandboxes")" ""

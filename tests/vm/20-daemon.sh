@@ -1,0 +1,3 @@
+#!/bin/sh
+# kill -9 of the daemon on a real mount, with VMs.
+KIND=vm exec sh "$(dirname "$0")/../crash/20-daemon.sh"
