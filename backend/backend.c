@@ -129,11 +129,11 @@ static void cancelling_done(void *arg, int rc, const struct err *err)
 static const struct {
 	tx_fn *fn; /* NULL: a pool thread answers */
 } lanes[] = {
-	[REQ_READ] = {NULL},          [REQ_CWD] = {NULL},         [REQ_DRAFT] = {NULL},
-	[REQ_CREATE] = {NULL},        [REQ_MESSAGE] = {message_fn}, [REQ_CTL] = {ctl_fn},
-	[REQ_SHIP] = {ship_fn},       [REQ_SETTING] = {NULL},     [REQ_CONFIG] = {NULL},
-	[REQ_CONFIG_LINE] = {NULL},   [REQ_PROJECT_ADD] = {NULL}, [REQ_PROJECT_REMOVE] = {project_remove_fn},
-	[REQ_RENAME] = {rename_fn},   [REQ_DESTROY] = {destroy_fn},
+	[REQ_READ] = {NULL},	    [REQ_CWD] = {NULL},		  [REQ_DRAFT] = {NULL},
+	[REQ_CREATE] = {NULL},	    [REQ_MESSAGE] = {message_fn}, [REQ_CTL] = {ctl_fn},
+	[REQ_SHIP] = {ship_fn},	    [REQ_SETTING] = {NULL},	  [REQ_CONFIG] = {NULL},
+	[REQ_CONFIG_LINE] = {NULL}, [REQ_PROJECT_ADD] = {NULL},	  [REQ_PROJECT_REMOVE] = {project_remove_fn},
+	[REQ_RENAME] = {rename_fn}, [REQ_DESTROY] = {destroy_fn},
 };
 
 void backend_submit(struct backend *b, struct request *r)
@@ -157,7 +157,8 @@ int name_check(const char *name, struct err *err)
 		return err_set(err, EINVAL, "a name has 1 to %d characters", NAME_MAX_CHARS);
 	for (size_t i = 0; i < n; i++)
 		if (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i]))
-			return err_set(err, EINVAL, "the name \"%.64s\" has other characters than letters, digits, . _ -", name);
+			return err_set(err, EINVAL,
+				       "the name \"%.64s\" has other characters than letters, digits, . _ -", name);
 	if (*name == '.')
 		return err_set(err, EINVAL, "a name does not start with a point");
 	if (digits == n)
@@ -187,8 +188,10 @@ static void kick_all(struct backend *b, struct err *err)
 	struct db *db = NULL;
 	if (db_open(b->db_path, false, &db, err))
 		return;
-	int rc = db_query(db, &r, err, "SELECT id FROM sessions WHERE state='destroying' OR (destroyed_ms IS NULL AND "
-				       "state NOT IN ('idle','failed'))", "");
+	int rc = db_query(db, &r, err,
+			  "SELECT id FROM sessions WHERE state='destroying' OR (destroyed_ms IS NULL AND "
+			  "state NOT IN ('idle','failed'))",
+			  "");
 	while (!rc && rows_next(&r)) {
 		int64_t *id = xmemdup(&(int64_t){row_int(&r, 0)}, sizeof *id);
 		engine_kick(b->engine, *id);
@@ -206,7 +209,8 @@ static int start_parts(struct backend *b, struct err *err)
 	rc = rc ? rc : load_config(b, err);
 	rc = rc ? rc : repo_begin(err);
 	rc = rc ? rc : engine_start(b, &b->engine, err);
-	struct store_options so = {.path = b->db_path, .notes = b->notes, .touched = touched, .root = root_view, .arg = b};
+	struct store_options so = {
+		.path = b->db_path, .notes = b->notes, .touched = touched, .root = root_view, .arg = b};
 	rc = rc ? rc : store_start(&so, &b->store, err);
 	rc = rc ? rc : pool_start(b, &b->pool, err);
 	rc = rc ? rc : watch_start(b, &b->watch, err);

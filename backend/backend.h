@@ -17,16 +17,25 @@
 
 struct backend;
 
-#define MESSAGE_MAX (1 << 20) /* bytes of one message or draft body; spec: EFBIG past 1 MiB */
-#define NAME_MAX_CHARS 64     /* of a session's name */
+#define MESSAGE_MAX    (1 << 20) /* bytes of one message or draft body; spec: EFBIG past 1 MiB */
+#define NAME_MAX_CHARS 64	 /* of a session's name */
 
 /* ---- views ---- */
 
-/* Texts that are too long or too rarely read to be kept in memory; read with REQ_READ. Their true size is in the view. */
+/* Texts that are too long or too rarely read to be kept in memory; read with REQ_READ. Their true size is in the view.
+ */
 enum text_kind {
-	TEXT_TRANSCRIPT, TEXT_JSONL, TEXT_PLAN, TEXT_QUESTION, TEXT_CHECKS, TEXT_DIFF, TEXT_CHANGES, TEXT_COMMITS, TEXT_LOG,
-	TEXT_USAGE, /* requests, tokens, cost; see usage.h */
-	TEXT_QUEUE, /* messages that wait */
+	TEXT_TRANSCRIPT,
+	TEXT_JSONL,
+	TEXT_PLAN,
+	TEXT_QUESTION,
+	TEXT_CHECKS,
+	TEXT_DIFF,
+	TEXT_CHANGES,
+	TEXT_COMMITS,
+	TEXT_LOG,
+	TEXT_USAGE,  /* requests, tokens, cost; see usage.h */
+	TEXT_QUEUE,  /* messages that wait */
 	TEXT_ANSWER, /* the newest answer, as `wait/reply` gives it */
 	TEXT_KINDS,
 	TEXT_EVENTS = TEXT_KINDS, /* of the whole: request.session = 0 */
@@ -34,13 +43,22 @@ enum text_kind {
 
 /* Values of one line each, without their newline. */
 enum value_kind {
-	VALUE_STATUS, VALUE_SANDBOX, VALUE_PROJECT, VALUE_BRANCH, VALUE_BASE, VALUE_SHIP,
+	VALUE_STATUS,
+	VALUE_SANDBOX,
+	VALUE_PROJECT,
+	VALUE_BRANCH,
+	VALUE_BASE,
+	VALUE_SHIP,
 	VALUE_KINDS,
 };
 
 /* settings/ of a session: what may be changed after creation. */
 enum setting_kind {
-	SETTING_MODEL, SETTING_NETWORK, SETTING_AFTER_RUN, SETTING_SHIP, SETTING_APPROVALS,
+	SETTING_MODEL,
+	SETTING_NETWORK,
+	SETTING_AFTER_RUN,
+	SETTING_SHIP,
+	SETTING_APPROVALS,
 	SETTING_KINDS,
 };
 extern const char *const setting_names[SETTING_KINDS]; /* "model", "network", "after-run", "ship", "approvals" */
@@ -53,7 +71,7 @@ struct text_info {
 /* What a run has streamed so far. */
 struct live {
 	atomic_int refs;
-	int64_t run;     /* number of the run; 0: none yet */
+	int64_t run; /* number of the run; 0: none yet */
 	bool running;
 	struct buf text; /* immutable */
 };
@@ -62,22 +80,22 @@ struct view {
 	atomic_int refs;
 	int64_t id;
 	char *name;
-	bool destroyed;      /* it has just ended; the last view of this session */
-	bool idle;           /* answered, synced, checked; nothing is held or waits */
-	bool failed;         /* state failed */
-	bool shipping;       /* a ship is asked for or under way */
+	bool destroyed; /* it has just ended; the last view of this session */
+	bool idle;	/* answered, synced, checked; nothing is held or waits */
+	bool failed;	/* state failed */
+	bool shipping;	/* a ship is asked for or under way */
 	int64_t created_ms;
 	int64_t changed_ms;  /* of the state: mtime of `status` and of the directory */
 	uint64_t accepted;   /* number K of the newest accepted message, 0 = none */
 	uint64_t unanswered; /* lowest K that is not answered, 0 = none */
-	uint64_t ships;      /* ships that have ended so far */
+	uint64_t ships;	     /* ships that have ended so far */
 	uint64_t version;    /* grows with every change of this session */
 	char *value[VALUE_KINDS];
 	int64_t value_ms[VALUE_KINDS];
 	char *setting[SETTING_KINDS];
 	int64_t setting_ms[SETTING_KINDS];
 	struct text_info text[TEXT_KINDS];
-	struct live *live;   /* or NULL */
+	struct live *live; /* or NULL */
 };
 
 struct project_info {
@@ -88,15 +106,15 @@ struct project_info {
 
 struct root_view {
 	atomic_int refs;
-	char *config;      /* whole text of config, the one in force */
+	char *config; /* whole text of config, the one in force */
 	int64_t config_ms;
-	char *draft;       /* a written config that did not hold, kept; NULL if none */
+	char *draft; /* a written config that did not hold, kept; NULL if none */
 	struct text_info events;
 	struct project_info *projects;
 	size_t n_projects;
 	int64_t projects_ms;
 	int64_t started_ms;
-	size_t workers;    /* running now */
+	size_t workers; /* running now */
 };
 
 struct view *view_get(struct view *v); /* any thread */
@@ -108,22 +126,22 @@ void live_put(struct live *l);
 /* ---- requests ---- */
 
 enum request_kind {
-	REQ_READ,         /* session, text, offset, size -> out: bytes of that text (fewer at its end) */
-	REQ_CWD,          /* pid -> name: git checkout that the process stands in, or NULL (never an error) */
-	REQ_DRAFT,        /* judge a draft that is being written: text (so far), project (of new/PROJECT, or NULL),
-	                     cwd (checkout of the writer, or NULL) -> rc, err. Nothing is created. An unfinished front matter
-	                     is judged by its complete lines; a finished one wholly (project, model script, sandbox...). */
-	REQ_CREATE,       /* the same fields + name -> session: its id. Commits the session and its first message. */
-	REQ_MESSAGE,      /* session, text -> number: K. Committed when answered. */
-	REQ_CTL,          /* session, text: one line of verbs */
-	REQ_SHIP,         /* session, text: one line */
-	REQ_SETTING,      /* session, setting, text: one value */
-	REQ_CONFIG,       /* text: the whole new config. Refused: kept as draft, err says the line and the reason */
-	REQ_CONFIG_LINE,  /* text: one line of a config that is being written; judged alone */
-	REQ_PROJECT_ADD,  /* name, text: target path of the symlink */
+	REQ_READ,	    /* session, text, offset, size -> out: bytes of that text (fewer at its end) */
+	REQ_CWD,	    /* pid -> name: git checkout that the process stands in, or NULL (never an error) */
+	REQ_DRAFT,	    /* judge a draft that is being written: text (so far), project (of new/PROJECT, or NULL),
+			       cwd (checkout of the writer, or NULL) -> rc, err. Nothing is created. An unfinished front matter
+			       is judged by its complete lines; a finished one wholly (project, model script, sandbox...). */
+	REQ_CREATE,	    /* the same fields + name -> session: its id. Commits the session and its first message. */
+	REQ_MESSAGE,	    /* session, text -> number: K. Committed when answered. */
+	REQ_CTL,	    /* session, text: one line of verbs */
+	REQ_SHIP,	    /* session, text: one line */
+	REQ_SETTING,	    /* session, setting, text: one value */
+	REQ_CONFIG,	    /* text: the whole new config. Refused: kept as draft, err says the line and the reason */
+	REQ_CONFIG_LINE,    /* text: one line of a config that is being written; judged alone */
+	REQ_PROJECT_ADD,    /* name, text: target path of the symlink */
 	REQ_PROJECT_REMOVE, /* name */
-	REQ_RENAME,       /* session, name */
-	REQ_DESTROY,      /* session, force. EBUSY if work is not synced */
+	REQ_RENAME,	    /* session, name */
+	REQ_DESTROY,	    /* session, force. EBUSY if work is not synced */
 };
 
 struct request {
@@ -139,8 +157,8 @@ struct request {
 	char *name, *project, *cwd; /* malloc'd or NULL; owned by the request */
 	struct buf text;
 	/* answer */
-	int rc;                     /* 0 or -errno */
-	struct err err;             /* words when rc < 0 */
+	int rc;		/* 0 or -errno */
+	struct err err; /* words when rc < 0 */
 	struct buf out;
 	uint64_t number;
 	void (*done)(struct request *); /* for the face: called by it when it takes the request out of its queue */
@@ -153,12 +171,12 @@ void request_free(struct request *r);
 /* ---- notes: what a face finds in its queue ---- */
 
 enum note_kind {
-	NOTE_VIEW,   /* view: new or changed session; the note owns a reference */
-	NOTE_ROOT,   /* root: new root view; the note owns a reference */
-	NOTE_ERROR,  /* session (0: of the whole), err, path: a failure to be shown in `error` */
-	NOTE_DONE,   /* request: answered */
-	NOTE_READY,  /* everything that was in the database has been delivered; sent once */
-	NOTE_OTHER,  /* the face's own items in the same queue */
+	NOTE_VIEW,  /* view: new or changed session; the note owns a reference */
+	NOTE_ROOT,  /* root: new root view; the note owns a reference */
+	NOTE_ERROR, /* session (0: of the whole), err, path: a failure to be shown in `error` */
+	NOTE_DONE,  /* request: answered */
+	NOTE_READY, /* everything that was in the database has been delivered; sent once */
+	NOTE_OTHER, /* the face's own items in the same queue */
 };
 
 struct note {
@@ -177,12 +195,13 @@ void note_free(struct note *n); /* drops the references and the request pointer 
 
 struct backend_options {
 	const struct paths *paths;
-	struct queue *notes;  /* of the face; struct note items, freed by the face with note_free() */
-	const char *mount;    /* absolute mount point: projects inside it are refused */
+	struct queue *notes; /* of the face; struct note items, freed by the face with note_free() */
+	const char *mount;   /* absolute mount point: projects inside it are refused */
 };
 
 /* Opens (or makes) the database and config, loads all sessions, starts the threads; sessions that were running go on.
- * Nothing under the mount point is touched. -EBUSY words if another daemon holds the instance; -EINVAL (config broken). */
+ * Nothing under the mount point is touched. -EBUSY words if another daemon holds the instance; -EINVAL (config broken).
+ */
 int backend_start(const struct backend_options *opt, struct backend **out, struct err *err);
 void backend_submit(struct backend *b, struct request *r);
 /* Finishes commits, lets workers come to a safe point (jobs in sandboxes go on), closes. Answers open requests with
@@ -193,7 +212,9 @@ void backend_stop(struct backend *b);
 int name_check(const char *name, struct err *err);
 /* The verbs of `ctl`, one a line, with what they do. Any thread. */
 void ctl_verbs(struct buf *out);
-/* Prints the transcript of a session by name or id, also a destroyed one (`berthfs show`). Opens the database read-only. */
+/* Prints the transcript of a session by name or id, also a destroyed one (`berthfs show`). Opens the database
+ * read-only. */
 int backend_show(const struct paths *paths, const char *name, int fd, struct err *err);
 /* `berthfs doctor`: one line a finding about git, config and models. */
-void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words), void *arg);
+void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		    void *arg);

@@ -56,9 +56,11 @@ int calls_plan(struct tx *tx, struct session *s, int64_t request, const struct m
 		utf8_clean(&name, c->name, strlen(c->name));
 		rc = transcript_call(tx, s, c->id, buf_str(&name), buf_str(&args), err);
 		rc = rc ? rc
-			: db_run(tx->db, err, "INSERT INTO calls(session,request,pos,id,name,args,state,note) "
-					      "VALUES(?,?,?,?,?,?,'planned',?)", "iiitttt",
-				 s->id, request, (int64_t)i + 1, c->id, buf_str(&name), buf_str(&args), buf_str(&note));
+			: db_run(tx->db, err,
+				 "INSERT INTO calls(session,request,pos,id,name,args,state,note) "
+				 "VALUES(?,?,?,?,?,?,'planned',?)",
+				 "iiitttt", s->id, request, (int64_t)i + 1, c->id, buf_str(&name), buf_str(&args),
+				 buf_str(&note));
 	}
 	return rc;
 }
@@ -69,11 +71,13 @@ static bool next_call(struct worker *w, struct call *c, int *rc, struct err *err
 	struct rows r;
 	bool found = false;
 	*c = (struct call){0};
-	*rc = db_query(w->db, &r, err, "SELECT request, pos, id, name, args, note, state='started' FROM calls WHERE session=? AND "
-				       "request=? AND state<>'done' ORDER BY pos LIMIT 1", "ii", w->id, w->s->request);
+	*rc = db_query(w->db, &r, err,
+		       "SELECT request, pos, id, name, args, note, state='started' FROM calls WHERE session=? AND "
+		       "request=? AND state<>'done' ORDER BY pos LIMIT 1",
+		       "ii", w->id, w->s->request);
 	if (!*rc && rows_next(&r)) {
 		found = true;
-		*c = (struct call){row_int(&r, 0),           row_int(&r, 1),           xstrdup(row_text(&r, 2)),
+		*c = (struct call){row_int(&r, 0),	     row_int(&r, 1),	       xstrdup(row_text(&r, 2)),
 				   xstrdup(row_text(&r, 3)), xstrdup(row_text(&r, 4)), xstrdup(row_text(&r, 5)),
 				   row_int(&r, 6) != 0};
 	}
@@ -94,8 +98,8 @@ static int intent_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 	const struct intent *i = arg;
 	if (s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", i->call->name);
-	return db_run(tx->db, err, "UPDATE calls SET state='started', note=? WHERE session=? AND request=? AND pos=?", "tiii", i->note,
-		      s->id, i->call->request, i->call->pos);
+	return db_run(tx->db, err, "UPDATE calls SET state='started', note=? WHERE session=? AND request=? AND pos=?",
+		      "tiii", i->note, s->id, i->call->request, i->call->pos);
 }
 
 struct result {
@@ -117,8 +121,11 @@ static void keep_budget(struct backend *b, const struct session *s, struct buf *
 	while (tail < text->n && (text->p[tail] & 0xC0) == 0x80)
 		tail++;
 	buf_add(&cut, text->p, head);
-	buf_addf(&cut, "\n[%zu bytes are left out here: this session's tools have given more than %" PRId64 " MiB, the output.limit of "
-		       "config; let commands print less]\n", tail - head, limit);
+	buf_addf(&cut,
+		 "\n[%zu bytes are left out here: this session's tools have given more than %" PRId64
+		 " MiB, the output.limit of "
+		 "config; let commands print less]\n",
+		 tail - head, limit);
 	buf_add(&cut, text->p + tail, text->n - tail);
 	struct buf old = *text;
 	*text = cut;
@@ -137,8 +144,8 @@ static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 	if (s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", "");
 	return rc ? rc
-		  : db_run(tx->db, err, "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii", s->id, c->request,
-			   c->pos);
+		  : db_run(tx->db, err, "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii",
+			   s->id, c->request, c->pos);
 }
 
 /* The sandbox, closed for protected files. */
@@ -165,8 +172,14 @@ static int execute(struct worker *w, const struct call *c, const char *job, int 
 	struct config *config = backend_config(w->b);
 	CLEAN_FREE char *protected = xstrdup(config->value[CONFIG_PROTECTED]);
 	config_put(config);
-	struct tool_run t = {.clone = w->s->clone, .job = job, .args = args, .protected = protected, .again = c->started, .note = c->note,
-			     .limit_ms = limit_ms, .cancel = &w->cancel};
+	struct tool_run t = {.clone = w->s->clone,
+			     .job = job,
+			     .args = args,
+			     .protected = protected,
+			     .again = c->started,
+			     .note = c->note,
+			     .limit_ms = limit_ms,
+			     .cancel = &w->cancel};
 	CLEAN_BUF struct buf note = BUF_INIT;
 	int rc = guarded_env(w, &t, err);
 	if (!rc && !c->started && tool->intend)
@@ -204,7 +217,8 @@ static int one(struct worker *w, const struct call *c, int limit_ms, struct err 
 		CLEAN_BUF struct buf clean = BUF_INIT;
 		CLEAN_BUF struct buf clear = BUF_INIT;
 		utf8_clean(&clear, buf_str(&r.text), r.text.n);
-		redact(&clean, buf_str(&clear), clear.n, 0, clear.n); /* whatever a tool says; the tools look over their cuts */
+		redact(&clean, buf_str(&clear), clear.n, 0,
+		       clear.n); /* whatever a tool says; the tools look over their cuts */
 		buf_release(&r.text);
 		r.text = clean;
 		clean = BUF_INIT;
@@ -214,7 +228,8 @@ static int one(struct worker *w, const struct call *c, int limit_ms, struct err 
 	if (!rc) {
 		killpoint("call.result");
 		if (r.job)
-			env_ack(w->env, job, false, NULL, NULL); /* if it is lost, the job only stays known a little longer */
+			env_ack(w->env, job, false, NULL,
+				NULL); /* if it is lost, the job only stays known a little longer */
 	}
 	buf_release(&r.text);
 	return rc;
@@ -259,18 +274,24 @@ int calls_abandon(struct tx *tx, struct session *s, const char *why, struct err 
 	for (;;) {
 		struct rows r;
 		struct call c = {0};
-		int rc = db_query(tx->db, &r, err, "SELECT pos, id, name FROM calls WHERE session=? AND request=? AND state<>'done' "
-						   "ORDER BY pos LIMIT 1", "ii", s->id, s->request);
+		int rc = db_query(tx->db, &r, err,
+				  "SELECT pos, id, name FROM calls WHERE session=? AND request=? AND state<>'done' "
+				  "ORDER BY pos LIMIT 1",
+				  "ii", s->id, s->request);
 		bool found = !rc && rows_next(&r);
 		if (found)
-			c = (struct call){.pos = row_int(&r, 0), .id = xstrdup(row_text(&r, 1)), .name = xstrdup(row_text(&r, 2))};
+			c = (struct call){.pos = row_int(&r, 0),
+					  .id = xstrdup(row_text(&r, 1)),
+					  .name = xstrdup(row_text(&r, 2))};
 		int end = rows_end(&r);
 		rc = rc ? rc : end;
 		if (!rc && found) {
 			rc = transcript_result(tx, s, c.id, c.name, why, true, err);
 			rc = rc ? rc : usage_call(tx, s, c.name, USE_ABORTED, err);
-			rc = rc ? rc : db_run(tx->db, err, "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii",
-					      s->id, s->request, c.pos);
+			rc = rc ? rc
+				: db_run(tx->db, err,
+					 "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii",
+					 s->id, s->request, c.pos);
 		}
 		call_release(&c);
 		if (rc || !found)

@@ -78,8 +78,9 @@ static int find_project(struct backend *b, struct db *db, const struct draft *d,
 	if (!value && r->cwd)
 		value = r->cwd;
 	if (!value)
-		return err_set(err, EINVAL, "which project? Write it from inside a git checkout, or put `project: ~/path` between "
-					    "--- lines at the top");
+		return err_set(err, EINVAL,
+			       "which project? Write it from inside a git checkout, or put `project: ~/path` between "
+			       "--- lines at the top");
 	CLEAN_FREE char *path = NULL;
 	int rc = registered(db, value, &path, err);
 	return rc ? rc : checkout_of(b, path ? path : value, top, err);
@@ -95,8 +96,10 @@ static const char *choice(const struct draft *d, enum draft_key key, const struc
 static int check_sandbox(const char *kind, const struct config *c, struct err *err)
 {
 	if (!strcmp(kind, "dir") && strcmp(c->value[CONFIG_ALLOW_DIR], "yes"))
-		return err_set(err, EINVAL, "sandbox: dir runs tools on this machine without any isolation and is for tests only; if "
-					    "you want that, write `sandbox.allow-dir = yes` to config");
+		return err_set(
+			err, EINVAL,
+			"sandbox: dir runs tools on this machine without any isolation and is for tests only; if "
+			"you want that, write `sandbox.allow-dir = yes` to config");
 	return 0;
 }
 
@@ -128,7 +131,8 @@ static bool draft_run(struct backend *b, struct db *db, struct request *r)
 	bool passed = false;
 	if (!d.open && (r->rc = judge(b, db, r, &d, n, &r->err)) == 0 && r->kind == REQ_CREATE) {
 		if (utf8_blank(d.message, strlen(d.message)))
-			r->rc = err_set(&r->err, EINVAL, "there is no message: write what is to be done below the front matter");
+			r->rc = err_set(&r->err, EINVAL,
+					"there is no message: write what is to be done below the front matter");
 		n->name = xstrdup(r->name);
 		n->message = xstrdup(d.message);
 		r->rc = r->rc ? r->rc : create_look(n, &r->err);
@@ -164,9 +168,12 @@ static bool cwd_run(struct backend *b, struct db *db, struct request *r)
 static int project_add_fn(struct tx *tx, void *arg, struct err *err)
 {
 	struct request *r = arg;
-	int rc = db_run(tx->db, err, "INSERT INTO projects(name,path,changed_ms) VALUES(?,?,?)", "tti", r->name, r->project, tx->now_ms);
+	int rc = db_run(tx->db, err, "INSERT INTO projects(name,path,changed_ms) VALUES(?,?,?)", "tti", r->name,
+			r->project, tx->now_ms);
 	tx->root_changed = true;
-	return rc == -EEXIST ? err_set(err, EEXIST, "the project %s is registered already; rm projects/%s first", r->name, r->name) : rc;
+	return rc == -EEXIST ? err_set(err, EEXIST, "the project %s is registered already; rm projects/%s first",
+				       r->name, r->name)
+			     : rc;
 }
 
 static bool project_add_run(struct backend *b, struct db *db, struct request *r)

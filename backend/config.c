@@ -19,32 +19,41 @@ enum form { ANY, WORD, SECONDS, COUNT, PATTERNS };
 static const struct key {
 	const char *name, *fallback;
 	enum form form;
-	const char *words;   /* for WORD: what is possible, space-separated */
-	const char *later;   /* words that are known but not built yet */
+	const char *words; /* for WORD: what is possible, space-separated */
+	const char *later; /* words that are known but not built yet */
 	const char *about;
 } keys[CONFIG_KEYS] = {
 	[CONFIG_MODEL] = {"model", "", ANY, NULL, NULL, "model of new sessions: script:FILE answers from a file"},
 	[CONFIG_PROJECT] = {"project", "", ANY, NULL, NULL,
 			    "project of new sessions; empty: the git checkout that the writing process stands in"},
 	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm dir", "container host", "where the tools of a session run"},
-	[CONFIG_SIZE] = {"size", "small", WORD, "mini small large", "", "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
+	[CONFIG_SIZE] = {"size", "small", WORD, "mini small large", "",
+			 "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
 	[CONFIG_NETWORK] = {"network", "none", WORD, "none", "registries internet", "what a sandbox may reach"},
-	[CONFIG_AFTER_RUN] = {"after-run", "none", WORD, "none merge", "", "merge: fast-forward the checked-out branch after a run"},
-	[CONFIG_SHIP] = {"ship", "main", ANY, NULL, NULL, "where an empty `ship` goes: main (the remote's default branch) or branch NAME"},
+	[CONFIG_AFTER_RUN] = {"after-run", "none", WORD, "none merge", "",
+			      "merge: fast-forward the checked-out branch after a run"},
+	[CONFIG_SHIP] = {"ship", "main", ANY, NULL, NULL,
+			 "where an empty `ship` goes: main (the remote's default branch) or branch NAME"},
 	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off", "on", "ask before a tool runs"},
-	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "", "allow sandbox dir: no isolation at all, for tests"},
+	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "",
+			      "allow sandbox dir: no isolation at all, for tests"},
 	[CONFIG_BOOT_TIMEOUT] = {"sandbox.boot-timeout", "60", SECONDS, NULL, NULL, "seconds until a VM must answer"},
-	[CONFIG_CHECK_TIMEOUT] = {"check.timeout", "300", SECONDS, NULL, NULL, "seconds for a check that names none itself"},
+	[CONFIG_CHECK_TIMEOUT] = {"check.timeout", "300", SECONDS, NULL, NULL,
+				  "seconds for a check that names none itself"},
 	[CONFIG_WORKERS] = {"workers", "64", COUNT, NULL, NULL, "sessions that may run at the same time"},
 	[CONFIG_IDLE_PAUSE] = {"idle.pause", "off", WORD, "off", "on", "seconds until an idle sandbox is paused"},
-	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", WORD, "off", "on", "seconds until an idle sandbox goes to disk"},
+	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", WORD, "off", "on",
+				   "seconds until an idle sandbox goes to disk"},
 	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", WORD, "off", "on", "TCP address of the gateway"},
 	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", WORD, "off", "on", "TCP address of the HTTP face"},
-	[CONFIG_RETRY_LIMIT] = {"retry.limit", "1 h", SECONDS, NULL, NULL, "how long a failing model request is tried again before the run fails"},
-	[CONFIG_OUTPUT_LIMIT] = {"output.limit", "64", COUNT, NULL, NULL,
-				 "MiB of tool output that a session's transcript keeps; beyond, a few lines of each result"},
-	[CONFIG_PROTECTED] = {"protected", NULL, PATTERNS, NULL, NULL,
-			      "files that read, write and edit refuse: NAME, DIR/NAME, DIR/ with all below, !NAME is none"},
+	[CONFIG_RETRY_LIMIT] = {"retry.limit", "1 h", SECONDS, NULL, NULL,
+				"how long a failing model request is tried again before the run fails"},
+	[CONFIG_OUTPUT_LIMIT] =
+		{"output.limit", "64", COUNT, NULL, NULL,
+		 "MiB of tool output that a session's transcript keeps; beyond, a few lines of each result"},
+	[CONFIG_PROTECTED] =
+		{"protected", NULL, PATTERNS, NULL, NULL,
+		 "files that read, write and edit refuse: NAME, DIR/NAME, DIR/ with all below, !NAME is none"},
 };
 
 /* Keys that stand for many: PREFIX and a name of the user's choice. */
@@ -53,7 +62,8 @@ static const struct family {
 	const char *prefix, *name, *example, *about;
 	int (*check)(const char *value, struct err *err);
 } families[] = {
-	{"price.", "price.MODEL", "3 15 0.3", "dollars for a million tokens: in, out, cached in (if left out: as in)", check_price},
+	{"price.", "price.MODEL", "3 15 0.3", "dollars for a million tokens: in, out, cached in (if left out: as in)",
+	 check_price},
 };
 
 static const struct family *family_of(const char *name)
@@ -91,7 +101,12 @@ static int64_t number(const char *s, bool seconds)
 	int64_t v = strtoll(s, &end, 10);
 	while (*end == ' ')
 		end++;
-	int64_t unit = !*end ? 1 : !seconds ? -1 : !strcmp(end, "s") ? 1 : !strcmp(end, "m") ? 60 : !strcmp(end, "h") ? 3600 : -1;
+	int64_t unit = !*end		   ? 1
+		       : !seconds	   ? -1
+		       : !strcmp(end, "s") ? 1
+		       : !strcmp(end, "m") ? 60
+		       : !strcmp(end, "h") ? 3600
+					   : -1;
 	return errno || unit < 0 || v > 1000000 ? -1 : v * unit;
 }
 
@@ -172,8 +187,12 @@ static bool price_of(const char *text, struct price *p)
 static int check_price(const char *value, struct err *err)
 {
 	struct price p;
-	return price_of(value, &p) ? 0 : err_set(err, EINVAL, "a price is two or three numbers: dollars for a million tokens in, out, cached; not "
-							      "\"%.60s\"", value);
+	return price_of(value, &p)
+		       ? 0
+		       : err_set(err, EINVAL,
+				 "a price is two or three numbers: dollars for a million tokens in, out, cached; not "
+				 "\"%.60s\"",
+				 value);
 }
 
 bool config_price(const struct config *c, const char *model, struct price *out)

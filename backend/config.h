@@ -8,19 +8,35 @@
 #include "backend/base/err.h"
 
 enum config_key {
-	CONFIG_MODEL, CONFIG_PROJECT, CONFIG_SANDBOX, CONFIG_SIZE, CONFIG_NETWORK, CONFIG_AFTER_RUN, CONFIG_SHIP,
-	CONFIG_APPROVALS, CONFIG_ALLOW_DIR, CONFIG_BOOT_TIMEOUT, CONFIG_CHECK_TIMEOUT, CONFIG_WORKERS, CONFIG_IDLE_PAUSE,
-	CONFIG_IDLE_HIBERNATE, CONFIG_GATEWAY_LISTEN, CONFIG_HTTP_LISTEN, CONFIG_PROTECTED, CONFIG_RETRY_LIMIT, CONFIG_OUTPUT_LIMIT,
+	CONFIG_MODEL,
+	CONFIG_PROJECT,
+	CONFIG_SANDBOX,
+	CONFIG_SIZE,
+	CONFIG_NETWORK,
+	CONFIG_AFTER_RUN,
+	CONFIG_SHIP,
+	CONFIG_APPROVALS,
+	CONFIG_ALLOW_DIR,
+	CONFIG_BOOT_TIMEOUT,
+	CONFIG_CHECK_TIMEOUT,
+	CONFIG_WORKERS,
+	CONFIG_IDLE_PAUSE,
+	CONFIG_IDLE_HIBERNATE,
+	CONFIG_GATEWAY_LISTEN,
+	CONFIG_HTTP_LISTEN,
+	CONFIG_PROTECTED,
+	CONFIG_RETRY_LIMIT,
+	CONFIG_OUTPUT_LIMIT,
 	CONFIG_KEYS,
 };
 
 struct config {
 	atomic_int refs;
-	char *text;                /* as written */
-	char *value[CONFIG_KEYS];  /* never NULL: the default where the text has none */
-	struct config_extra {      /* keys of families, such as price.MODEL */
+	char *text;		  /* as written */
+	char *value[CONFIG_KEYS]; /* never NULL: the default where the text has none */
+	struct config_extra {	  /* keys of families, such as price.MODEL */
 		char *name, *value;
-	} *extra;
+	} * extra;
 	size_t n_extra;
 };
 

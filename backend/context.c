@@ -135,7 +135,8 @@ static void repair(struct context *c)
 		}
 		for (size_t k = at + 1; k < calls; k++) {
 			size_t place = calls + (k - at - 1), from = calls;
-			while (from < c->n && !(c->items[from].kind == ITEM_RESULT && !strcmp(c->items[from].id, c->items[k].id)))
+			while (from < c->n &&
+			       !(c->items[from].kind == ITEM_RESULT && !strcmp(c->items[from].id, c->items[k].id)))
 				from++;
 			if (from < c->n) {
 				struct item r = c->items[from];
@@ -157,7 +158,8 @@ static void drop_empty(struct context *c)
 {
 	size_t to = 0;
 	for (size_t i = 0; i < c->n; i++) {
-		bool empty = c->items[i].kind == ITEM_ASSISTANT && utf8_blank(c->items[i].text, strlen(c->items[i].text)) &&
+		bool empty = c->items[i].kind == ITEM_ASSISTANT &&
+			     utf8_blank(c->items[i].text, strlen(c->items[i].text)) &&
 			     !(i + 1 < c->n && c->items[i + 1].kind == ITEM_CALL);
 		if (empty)
 			item_release(&c->items[i]);
@@ -171,8 +173,8 @@ int context_build(struct db *db, int64_t session, int64_t cutoff, struct context
 {
 	struct rows r;
 	*out = (struct context){0};
-	int rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq<=? ORDER BY seq", "ii", session,
-			  cutoff);
+	int rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq<=? ORDER BY seq", "ii",
+			  session, cutoff);
 	while (!rc && rows_next(&r)) {
 		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 1));
 		if (o)
@@ -192,18 +194,23 @@ char *context_prompt(const char *clone, const char *protected, const char *agent
 {
 	CLEAN_BUF struct buf p = BUF_INIT;
 	buf_addf(&p,
-		 "You are a coding agent. Your tools run in a sandbox of your own; the project is a git clone in %s, where "
+		 "You are a coding agent. Your tools run in a sandbox of your own; the project is a git clone in %s, "
+		 "where "
 		 "relative paths and bash start.\n\n"
-		 "The clone has no remote, and the sandbox holds no credentials: do not push or pull. What you commit on the "
-		 "checked-out branch is brought to the user when you have answered; what you do not commit stays here. So "
+		 "The clone has no remote, and the sandbox holds no credentials: do not push or pull. What you commit "
+		 "on the "
+		 "checked-out branch is brought to the user when you have answered; what you do not commit stays here. "
+		 "So "
 		 "commit your work, in small commits with messages that say why.\n\n"
 		 "Run the tests before you say that something works, and say so when you did not.\n\n"
-		 "End every reply with your plan in a fenced block with the info word plan, one step a line: `- [x]` done, "
+		 "End every reply with your plan in a fenced block with the info word plan, one step a line: `- [x]` "
+		 "done, "
 		 "`- [>]` in work, `- [ ]` to do:\n\n"
 		 "```plan\n- [x] find the cause\n- [>] fix it\n- [ ] add a test\n```\n\n"
 		 "If you need an answer from the user, add a fenced block with the info word result after it: a line "
 		 "`question: ...`, then an option a line, `- option: what it means`:\n\n"
-		 "```result\nquestion: Which database shall it be?\n- sqlite: nothing to install\n- postgres: many writers\n```\n\n"
+		 "```result\nquestion: Which database shall it be?\n- sqlite: nothing to install\n- postgres: many "
+		 "writers\n```\n\n"
 		 "Ask only when you cannot go on sensibly without the answer.\n",
 		 clone);
 	gate_prompt(protected, &p);

@@ -12,13 +12,13 @@ enum item_kind { ITEM_USER, ITEM_ASSISTANT, ITEM_CALL, ITEM_RESULT };
 
 struct item {
 	enum item_kind kind;
-	char *text;     /* USER, ASSISTANT, RESULT */
+	char *text;	/* USER, ASSISTANT, RESULT */
 	char *thinking; /* ASSISTANT, or NULL */
-	char *model;    /* ASSISTANT: the one that wrote it */
-	char *id;       /* CALL, RESULT */
-	char *name;     /* CALL, RESULT */
-	char *input;    /* CALL: JSON object */
-	bool error;     /* RESULT */
+	char *model;	/* ASSISTANT: the one that wrote it */
+	char *id;	/* CALL, RESULT */
+	char *name;	/* CALL, RESULT */
+	char *input;	/* CALL: JSON object */
+	bool error;	/* RESULT */
 };
 
 struct context {
@@ -30,5 +30,6 @@ struct context {
 int context_build(struct db *db, int64_t session, int64_t cutoff, struct context *out, struct err *err);
 void context_release(struct context *c);
 
-/* The system prompt. protected: patterns of protected paths; agents: text of the project's AGENTS.md; or NULL. malloc'd. */
+/* The system prompt. protected: patterns of protected paths; agents: text of the project's AGENTS.md; or NULL.
+ * malloc'd. */
 char *context_prompt(const char *clone, const char *protected, const char *agents);

@@ -48,12 +48,13 @@ int create_look(struct new_session *n, struct err *err)
 
 static int log_start(struct tx *tx, struct session *s, const struct new_session *n, struct err *err)
 {
-	CLEAN_FREE char *from = xasprintf("session %" PRId64 " of %s at %s %.12s, sandbox %s", s->id, n->project, n->branch, n->commit,
-					  n->sandbox);
+	CLEAN_FREE char *from = xasprintf("session %" PRId64 " of %s at %s %.12s, sandbox %s", s->id, n->project,
+					  n->branch, n->commit, n->sandbox);
 	int rc = log_add(tx, s, from, err);
 	if (!rc && n->uncommitted) {
-		CLEAN_FREE char *line = xasprintf("%zu changed or untracked file%s of the checkout are not committed and so not in the sandbox",
-						  n->uncommitted, n->uncommitted == 1 ? "" : "s");
+		CLEAN_FREE char *line = xasprintf(
+			"%zu changed or untracked file%s of the checkout are not committed and so not in the sandbox",
+			n->uncommitted, n->uncommitted == 1 ? "" : "s");
 		rc = log_add(tx, s, line, err);
 	}
 	char *rest = n->lacks;
@@ -71,8 +72,10 @@ static int create_fn(struct tx *tx, void *arg, struct err *err)
 		return -EAGAIN;
 	if (db_int(tx->db, 0, "SELECT 1 FROM sessions WHERE name=? AND destroyed_ms IS NULL", "t", n->name))
 		return err_set(err, EEXIST, "a session with the name %s exists already", n->name);
-	int rc = db_run(tx->db, err, "INSERT INTO counters(name,value) VALUES('session',?1) ON CONFLICT(name) DO UPDATE SET value=?1",
-			"i", n->id);
+	int rc =
+		db_run(tx->db, err,
+		       "INSERT INTO counters(name,value) VALUES('session',?1) ON CONFLICT(name) DO UPDATE SET value=?1",
+		       "i", n->id);
 	if (rc)
 		return rc;
 	struct session *s = session_new();

@@ -6,10 +6,10 @@
 struct new_session {
 	char *name, *project, *sandbox, *size, *message;
 	char *setting[SETTING_KINDS];
-	char *branch, *commit;        /* of the checkout's HEAD; branch "HEAD" when detached */
+	char *branch, *commit; /* of the checkout's HEAD; branch "HEAD" when detached */
 	size_t uncommitted;
-	char *lacks;                  /* what the clone will lack, in words, or NULL */
-	int64_t id;                   /* candidate: its branch does not exist in the checkout */
+	char *lacks; /* what the clone will lack, in words, or NULL */
+	int64_t id;  /* candidate: its branch does not exist in the checkout */
 	struct backend *b;
 	struct request *request;
 };

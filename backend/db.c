@@ -25,15 +25,16 @@ struct db {
 
 int db_full(struct err *err)
 {
-	return err_set(err, ENOSPC, "the disk of the database is full: free some space; nothing that was acknowledged is lost");
+	return err_set(err, ENOSPC,
+		       "the disk of the database is full: free some space; nothing that was acknowledged is lost");
 }
 
 static int fail(struct db *db, struct err *err, const char *what)
 {
 	int x = sqlite3_extended_errcode(db->h);
 	int code = (x & 0xff) == SQLITE_FULL || x == SQLITE_IOERR_WRITE || x == SQLITE_IOERR_SHMSIZE ? ENOSPC
-		   : x == SQLITE_CONSTRAINT_UNIQUE || x == SQLITE_CONSTRAINT_PRIMARYKEY ? EEXIST
-										  : EIO;
+		   : x == SQLITE_CONSTRAINT_UNIQUE || x == SQLITE_CONSTRAINT_PRIMARYKEY		     ? EEXIST
+												     : EIO;
 	if (code == ENOSPC)
 		return db_full(err);
 	return err_set(err, code, "database: %.60s: %s", what, sqlite3_errmsg(db->h));
@@ -67,8 +68,10 @@ static int migrate(struct db *db, struct err *err)
 		at++;
 	}
 	if (have > last)
-		return err_set(err, EINVAL, "the database was written by a newer berthfs (version %d, this one knows %d): "
-					    "install that one again", (int)have, last);
+		return err_set(err, EINVAL,
+			       "the database was written by a newer berthfs (version %d, this one knows %d): "
+			       "install that one again",
+			       (int)have, last);
 	return 0;
 }
 
@@ -78,7 +81,8 @@ int db_open(const char *path, bool write, struct db **out, struct err *err)
 	int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
 	int rc = sqlite3_open_v2(path, &db->h, flags | SQLITE_OPEN_NOMUTEX, NULL);
 	if (rc != SQLITE_OK) {
-		rc = err_set(err, EIO, "cannot open the database %s: %s", path, db->h ? sqlite3_errmsg(db->h) : "no memory");
+		rc = err_set(err, EIO, "cannot open the database %s: %s", path,
+			     db->h ? sqlite3_errmsg(db->h) : "no memory");
 		db_close(db);
 		return rc;
 	}

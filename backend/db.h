@@ -21,8 +21,8 @@ int db_full(struct err *err); /* -ENOSPC with the words for a full disk */
 int64_t db_changes(struct db *db);
 bool db_in_transaction(struct db *db); /* false after an error that undid the whole */
 
-/* A query: `struct rows r; rc = db_query(...); while (!rc && rows_next(&r)) ...; rc = rows_end(&r)`. rows_end() must be called;
- * it gives 0 or the error that ended the rows. Column texts are valid until the next rows_next(). */
+/* A query: `struct rows r; rc = db_query(...); while (!rc && rows_next(&r)) ...; rc = rows_end(&r)`. rows_end() must be
+ * called; it gives 0 or the error that ended the rows. Column texts are valid until the next rows_next(). */
 struct rows {
 	sqlite3_stmt *stmt;
 	struct db *db;
@@ -35,7 +35,7 @@ int rows_end(struct rows *r);
 int64_t row_int(const struct rows *r, int col);
 double row_real(const struct rows *r, int col);
 const char *row_text(const struct rows *r, int col); /* "" for NULL */
-size_t row_len(const struct rows *r, int col);       /* bytes of a text */
+size_t row_len(const struct rows *r, int col);	     /* bytes of a text */
 
 /* A single integer (the first column of the first row), or fallback when there is no row. */
 int64_t db_int(struct db *db, int64_t fallback, const char *sql, const char *types, ...);

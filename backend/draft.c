@@ -9,7 +9,8 @@
 #include "backend/base/text.h"
 #include "config.h"
 
-static const char *const names[DRAFT_KEYS] = {"project", "model", "sandbox", "size", "network", "after-run", "ship", "approvals"};
+static const char *const names[DRAFT_KEYS] = {"project", "model",     "sandbox", "size",
+					      "network", "after-run", "ship",	 "approvals"};
 /* Known to the contract, built later: refused as such and not as unknown. */
 static const char *const later[] = {"agent", "from"};
 
@@ -97,7 +98,8 @@ int draft_parse(const char *text, bool whole, struct draft *out, struct err *err
 			return 0;
 		}
 		CLEAN_FREE char *line = xstrndup(p, n);
-		int rc = nl || *p ? line_of(out, line, err) : err_set(err, EINVAL, "the front matter has no closing --- line");
+		int rc = nl || *p ? line_of(out, line, err)
+				  : err_set(err, EINVAL, "the front matter has no closing --- line");
 		if (rc) {
 			err_prefix(err, "line %d", no);
 			draft_release(out);

@@ -5,14 +5,21 @@
 #include "backend/base/err.h"
 
 enum draft_key {
-	DRAFT_PROJECT, DRAFT_MODEL, DRAFT_SANDBOX, DRAFT_SIZE, DRAFT_NETWORK, DRAFT_AFTER_RUN, DRAFT_SHIP, DRAFT_APPROVALS,
+	DRAFT_PROJECT,
+	DRAFT_MODEL,
+	DRAFT_SANDBOX,
+	DRAFT_SIZE,
+	DRAFT_NETWORK,
+	DRAFT_AFTER_RUN,
+	DRAFT_SHIP,
+	DRAFT_APPROVALS,
 	DRAFT_KEYS,
 };
 
 struct draft {
 	char *value[DRAFT_KEYS]; /* NULL where the front matter has none */
-	bool open;               /* the front matter has begun and its end is not there yet */
-	const char *message;     /* points into the text that was parsed; NULL while open */
+	bool open;		 /* the front matter has begun and its end is not there yet */
+	const char *message;	 /* points into the text that was parsed; NULL while open */
 };
 
 /* Parses what has been written so far. Complete lines are judged; a last line without its newline is not, unless

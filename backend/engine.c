@@ -16,10 +16,10 @@
 #include "transcript.h"
 
 struct slot {
-	struct list link;     /* in running or waiting */
+	struct list link; /* in running or waiting */
 	struct worker w;
 	struct engine *e;
-	bool again;           /* kicked while it ran */
+	bool again; /* kicked while it ran */
 	pthread_cond_t wake;
 };
 
@@ -33,8 +33,8 @@ struct engine {
 };
 
 static step_fn *const steps[STATES] = {
-	[STATE_PREPARING] = prepare_step, [STATE_RUNNING] = turn_step,   [STATE_SYNCING] = sync_step,
-	[STATE_CHECKING] = check_step,    [STATE_SHIPPING] = ship_step, [STATE_DESTROYING] = destroy_step,
+	[STATE_PREPARING] = prepare_step, [STATE_RUNNING] = turn_step,	[STATE_SYNCING] = sync_step,
+	[STATE_CHECKING] = check_step,	  [STATE_SHIPPING] = ship_step, [STATE_DESTROYING] = destroy_step,
 };
 
 /* ---- one worker ---- */
@@ -77,7 +77,8 @@ static bool step(struct worker *w)
 	rc = steps[w->s->state](w, &err);
 	if (atomic_load(&w->halt))
 		return false;
-	if (rc == -ECANCELED || rc == -ESHUTDOWN) /* stopped, or destroyed meanwhile: the committed state says what is next */
+	if (rc == -ECANCELED ||
+	    rc == -ESHUTDOWN) /* stopped, or destroyed meanwhile: the committed state says what is next */
 		return true;
 	if (rc) {
 		struct err more = ERR_INIT;
@@ -124,7 +125,7 @@ static void *worker_main(void *arg)
 
 static struct slot *find(struct list *l, int64_t id)
 {
-	list_each(p, l) {
+	list_each (p, l) {
 		struct slot *s = list_entry(p, struct slot, link);
 		if (s->w.id == id)
 			return s;
@@ -225,7 +226,7 @@ void engine_halt(struct engine *e)
 		return;
 	pthread_mutex_lock(&e->lock);
 	e->stopping = true;
-	list_each(p, &e->running) {
+	list_each (p, &e->running) {
 		struct slot *s = list_entry(p, struct slot, link);
 		atomic_store(&s->w.halt, true);
 		atomic_store(&s->w.cancel, true);
@@ -240,7 +241,7 @@ void engine_free(struct engine *e)
 {
 	if (!e)
 		return;
-	list_each_safe(p, &e->waiting) {
+	list_each_safe (p, &e->waiting) {
 		struct slot *s = list_entry(p, struct slot, link);
 		pthread_cond_destroy(&s->wake);
 		free(s);

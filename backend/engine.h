@@ -13,13 +13,13 @@
 struct worker {
 	struct backend *b;
 	int64_t id;
-	struct db *db;       /* its own read connection */
-	struct session *s;   /* a copy of the committed state, loaded anew before each step */
-	struct env *env;     /* open connection to the sandbox, or NULL */
-	int64_t pushing;     /* number of the ship whose push this very worker has begun, 0 = none */
-	char *prompt;        /* system prompt of this worker's runs, or NULL */
-	atomic_bool cancel;  /* the step must end soon: stop, destroy or shutdown */
-	atomic_bool halt;    /* the daemon is stopping: leave everything as it is */
+	struct db *db;	    /* its own read connection */
+	struct session *s;  /* a copy of the committed state, loaded anew before each step */
+	struct env *env;    /* open connection to the sandbox, or NULL */
+	int64_t pushing;    /* number of the ship whose push this very worker has begun, 0 = none */
+	char *prompt;	    /* system prompt of this worker's runs, or NULL */
+	atomic_bool cancel; /* the step must end soon: stop, destroy or shutdown */
+	atomic_bool halt;   /* the daemon is stopping: leave everything as it is */
 };
 
 int engine_start(struct backend *b, struct engine **out, struct err *err);

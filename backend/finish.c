@@ -16,13 +16,13 @@
 
 /* ---- texts: diff, changes, commits, checks ---- */
 
-
 static int text_put(struct tx *tx, struct session *s, const char *kind, const struct buf *body, struct text_info *info,
 		    struct err *err)
 {
-	int rc = db_run(tx->db, err, "INSERT INTO texts(session,kind,body,changed_ms) VALUES(?,?,?,?) ON CONFLICT(session,kind) DO "
-				     "UPDATE SET body=excluded.body, changed_ms=excluded.changed_ms", "itti",
-			s->id, kind, buf_str(body), tx->now_ms);
+	int rc = db_run(tx->db, err,
+			"INSERT INTO texts(session,kind,body,changed_ms) VALUES(?,?,?,?) ON CONFLICT(session,kind) DO "
+			"UPDATE SET body=excluded.body, changed_ms=excluded.changed_ms",
+			"itti", s->id, kind, buf_str(body), tx->now_ms);
 	*info = (struct text_info){strlen(buf_str(body)), tx->now_ms};
 	return rc;
 }
@@ -33,7 +33,9 @@ static int checks_text(struct tx *tx, struct session *s, struct err *err)
 	CLEAN_BUF struct buf rows = BUF_INIT;
 	CLEAN_BUF struct buf outputs = BUF_INIT;
 	struct rows r;
-	int rc = db_query(tx->db, &r, err, "SELECT name, result, seconds, head, output FROM checks WHERE session=? ORDER BY pos", "i", s->id);
+	int rc = db_query(tx->db, &r, err,
+			  "SELECT name, result, seconds, head, output FROM checks WHERE session=? ORDER BY pos", "i",
+			  s->id);
 	while (!rc && rows_next(&r)) {
 		const char *result = strcmp(row_text(&r, 3), s->head) ? "stale" : row_text(&r, 1);
 		buf_addf(&rows, "%s\t%.1f\t%s\t%.12s\n", result, row_real(&r, 2), row_text(&r, 0), row_text(&r, 3));
@@ -105,8 +107,8 @@ static int synced_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 		rc = rc ? rc : tx_event(tx, s, "synced", r->head, err);
 	}
 	if (!rc && r->uncommitted) {
-		CLEAN_FREE char *line = xasprintf("%zu file%s in the sandbox %s not committed", r->uncommitted, r->uncommitted == 1 ? "" : "s",
-						  r->uncommitted == 1 ? "is" : "are");
+		CLEAN_FREE char *line = xasprintf("%zu file%s in the sandbox %s not committed", r->uncommitted,
+						  r->uncommitted == 1 ? "" : "s", r->uncommitted == 1 ? "is" : "are");
 		rc = log_add(tx, s, line, err);
 	}
 	if (!rc && *r->left.text) {
@@ -122,8 +124,15 @@ int finish_sync(struct worker *w, bool replace, struct sync_result *out, struct 
 	CLEAN_FREE char *tmp = xasprintf("%s/tmp", w->b->paths->state);
 	CLEAN_FREE char *prefix = xasprintf("s%" PRId64 ".sync", w->id);
 	const char *known[] = {w->s->base_commit, w->s->start_commit, NULL};
-	struct sync_how how = {.clone = w->s->clone, .host_repo = w->s->project, .tmp_dir = tmp, .prefix = prefix, .branch = branch,
-			       .old_head = w->s->head, .known = known, .replace = replace, .cancel = &w->cancel};
+	struct sync_how how = {.clone = w->s->clone,
+			       .host_repo = w->s->project,
+			       .tmp_dir = tmp,
+			       .prefix = prefix,
+			       .branch = branch,
+			       .old_head = w->s->head,
+			       .known = known,
+			       .replace = replace,
+			       .cancel = &w->cancel};
 	int rc = 0;
 	for (int i = 0; i < TRIES; i++) {
 		rc = worker_env(w, err);
@@ -201,9 +210,10 @@ static int checked_fn(struct tx *tx, struct session *s, void *arg, struct err *e
 	const struct checked *c = arg;
 	int rc = db_run(tx->db, err, "DELETE FROM checks WHERE session=?", "i", s->id);
 	for (size_t i = 0; i < c->n && !rc; i++)
-		rc = db_run(tx->db, err, "INSERT INTO checks(session,pos,name,result,seconds,head,output) VALUES(?,?,?,?,?,?,?)", "iittftt",
-			    s->id, (int64_t)i + 1, c->r[i].name, check_words[c->r[i].state], (double)c->r[i].ms / 1000.0, c->head,
-			    buf_str(&c->r[i].output));
+		rc = db_run(tx->db, err,
+			    "INSERT INTO checks(session,pos,name,result,seconds,head,output) VALUES(?,?,?,?,?,?,?)",
+			    "iittftt", s->id, (int64_t)i + 1, c->r[i].name, check_words[c->r[i].state],
+			    (double)c->r[i].ms / 1000.0, c->head, buf_str(&c->r[i].output));
 	return rc ? rc : checks_text(tx, s, err);
 }
 
@@ -227,8 +237,14 @@ int finish_checks(struct worker *w, const char *head, const char *prefix, struct
 	struct project p = {0};
 	struct err why = ERR_INIT;
 	struct config *c = backend_config(w->b);
-	struct checks_how how = {.clone = w->s->clone, .project = &p, .prefix = prefix, .cancel = &w->cancel, .halt = &w->halt,
-				 .timeout_ms = (int)(config_int(c, CONFIG_CHECK_TIMEOUT) * 1000), .progress = on_check, .arg = w};
+	struct checks_how how = {.clone = w->s->clone,
+				 .project = &p,
+				 .prefix = prefix,
+				 .cancel = &w->cancel,
+				 .halt = &w->halt,
+				 .timeout_ms = (int)(config_int(c, CONFIG_CHECK_TIMEOUT) * 1000),
+				 .progress = on_check,
+				 .arg = w};
 	config_put(c);
 	*results = NULL;
 	*n = 0;
@@ -259,7 +275,8 @@ static char *tally(const struct check_result *r, size_t n)
 	size_t by[3] = {0};
 	for (size_t i = 0; i < n; i++)
 		by[r[i].state]++;
-	return n ? xasprintf("%zu passed, %zu failed, %zu errors", by[CHECK_PASS], by[CHECK_FAIL], by[CHECK_ERROR]) : xstrdup("none");
+	return n ? xasprintf("%zu passed, %zu failed, %zu errors", by[CHECK_PASS], by[CHECK_FAIL], by[CHECK_ERROR])
+		 : xstrdup("none");
 }
 
 int check_step(struct worker *w, struct err *err)

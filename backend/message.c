@@ -17,12 +17,16 @@
 
 int message_count(struct db *db, struct session *s, int64_t now_ms, struct err *err)
 {
-	s->unanswered = db_int(db, 0, "SELECT k FROM messages WHERE session=? AND state IN ('waiting','placed') "
-				      "ORDER BY k LIMIT 1", "i", s->id);
+	s->unanswered = db_int(db, 0,
+			       "SELECT k FROM messages WHERE session=? AND state IN ('waiting','placed') "
+			       "ORDER BY k LIMIT 1",
+			       "i", s->id);
 	s->waiting = 0;
 	if (s->unanswered)
-		s->waiting = db_int(db, 0, "SELECT count(*) FROM messages WHERE session=? AND state IN ('waiting','placed') "
-					   "AND state='waiting'", "i", s->id);
+		s->waiting = db_int(db, 0,
+				    "SELECT count(*) FROM messages WHERE session=? AND state IN ('waiting','placed') "
+				    "AND state='waiting'",
+				    "i", s->id);
 	uint64_t old = s->queue.size;
 	CLEAN_BUF struct buf text = BUF_INIT;
 	int rc = s->waiting ? message_queue_text(db, s->id, &text, err) : 0;
@@ -40,7 +44,8 @@ static int picked(struct tx *tx, const struct session *s, const char *text, stru
 	size_t n = strspn(digits, "0123456789");
 	if (s->state != STATE_IDLE || !s->question_size || !n || n > 3 || digits[n + strspn(digits + n, " \t\r\n")])
 		return 0;
-	int rc = db_query(tx->db, &r, err, "SELECT body FROM entries WHERE session=? AND seq=?", "ii", s->id, s->answer_seq);
+	int rc = db_query(tx->db, &r, err, "SELECT body FROM entries WHERE session=? AND seq=?", "ii", s->id,
+			  s->answer_seq);
 	if (!rc && rows_next(&r)) {
 		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 0));
 		const char *answer = json_str(o, "text");
@@ -64,7 +69,8 @@ int message_accept(struct tx *tx, struct session *s, const char *text, int64_t *
 	if (rc)
 		return rc;
 	*k = ++s->accepted;
-	rc = db_run(tx->db, err, "INSERT INTO messages(session,k,at_ms,text,held,state,run,option) VALUES(?,?,?,?,?,'waiting',0,?)",
+	rc = db_run(tx->db, err,
+		    "INSERT INTO messages(session,k,at_ms,text,held,state,run,option) VALUES(?,?,?,?,?,'waiting',0,?)",
 		    "iiitit", s->id, *k, tx->now_ms, text, held, buf_str(&option));
 	rc = rc ? rc : message_count(tx->db, s, tx->now_ms, err);
 	CLEAN_FREE char *detail = xasprintf("%" PRId64 "%s", *k, held ? " held" : "");
@@ -74,14 +80,19 @@ int message_accept(struct tx *tx, struct session *s, const char *text, int64_t *
 
 int message_withdraw(struct tx *tx, struct session *s, int64_t k, struct err *err)
 {
-	int rc = db_run(tx->db, err, "UPDATE messages SET state='withdrawn' WHERE session=? AND k=? AND state='waiting'", "ii",
-			s->id, k);
+	int rc =
+		db_run(tx->db, err, "UPDATE messages SET state='withdrawn' WHERE session=? AND k=? AND state='waiting'",
+		       "ii", s->id, k);
 	if (rc)
 		return rc;
 	if (!db_changes(tx->db))
 		return k > 0 && k <= s->accepted
-			       ? err_set(err, EBUSY, "message %" PRId64 " does not wait any more: it is in the transcript or was withdrawn", k)
-			       : err_set(err, ENOENT, "there is no message %" PRId64 ": `cat queue` lists those that wait", k);
+			       ? err_set(err, EBUSY,
+					 "message %" PRId64
+					 " does not wait any more: it is in the transcript or was withdrawn",
+					 k)
+			       : err_set(err, ENOENT,
+					 "there is no message %" PRId64 ": `cat queue` lists those that wait", k);
 	rc = message_count(tx->db, s, tx->now_ms, err);
 	CLEAN_FREE char *detail = xasprintf("%" PRId64, k);
 	return rc ? rc : tx_event(tx, s, "withdrawn", detail, err);
@@ -91,7 +102,8 @@ static int place_one(struct tx *tx, struct session *s, int64_t k, const char *te
 {
 	int rc = transcript_user(tx, s, k, text, option, err);
 	return rc ? rc
-		  : db_run(tx->db, err, "UPDATE messages SET state='placed', run=? WHERE session=? AND k=?", "iii", s->run, s->id, k);
+		  : db_run(tx->db, err, "UPDATE messages SET state='placed', run=? WHERE session=? AND k=?", "iii",
+			   s->run, s->id, k);
 }
 
 int message_place(struct tx *tx, struct session *s, struct err *err)
@@ -99,8 +111,10 @@ int message_place(struct tx *tx, struct session *s, struct err *err)
 	bool first = !db_int(tx->db, 0, "SELECT 1 FROM messages WHERE session=? AND state='placed'", "i", s->id);
 	for (int rc = 0; !rc;) {
 		struct rows r;
-		rc = db_query(tx->db, &r, err, "SELECT k, text, held, option FROM messages WHERE session=? AND state='waiting' "
-					       "ORDER BY k LIMIT 1", "i", s->id);
+		rc = db_query(tx->db, &r, err,
+			      "SELECT k, text, held, option FROM messages WHERE session=? AND state='waiting' "
+			      "ORDER BY k LIMIT 1",
+			      "i", s->id);
 		bool found = !rc && rows_next(&r);
 		int64_t k = found ? row_int(&r, 0) : 0;
 		bool held = found && row_int(&r, 2);
@@ -122,16 +136,20 @@ int message_place(struct tx *tx, struct session *s, struct err *err)
 
 int message_answer_all(struct tx *tx, struct session *s, struct err *err)
 {
-	int rc = db_run(tx->db, err, "UPDATE messages SET state='answered' WHERE session=? AND state IN ('waiting','placed') "
-				     "AND state='placed'", "i", s->id);
+	int rc = db_run(tx->db, err,
+			"UPDATE messages SET state='answered' WHERE session=? AND state IN ('waiting','placed') "
+			"AND state='placed'",
+			"i", s->id);
 	return rc ? rc : message_count(tx->db, s, tx->now_ms, err);
 }
 
 int message_queue_text(struct db *db, int64_t session, struct buf *out, struct err *err)
 {
 	struct rows r;
-	int rc = db_query(db, &r, err, "SELECT k, at_ms, text FROM messages WHERE session=? AND state IN ('waiting','placed') "
-				       "AND state='waiting' ORDER BY k", "i", session);
+	int rc = db_query(db, &r, err,
+			  "SELECT k, at_ms, text FROM messages WHERE session=? AND state IN ('waiting','placed') "
+			  "AND state='waiting' ORDER BY k",
+			  "i", session);
 	while (!rc && rows_next(&r)) {
 		char when[CLOCK_TEXT];
 		const char *text = row_text(&r, 2);

@@ -15,8 +15,9 @@ const struct model_kind *model_find(const char *model, struct err *err)
 		if (!strncmp(model, kinds[i]->prefix, strlen(kinds[i]->prefix)))
 			return kinds[i];
 	if (!*model)
-		err_set(err, EINVAL, "no model is set: write `model = script:FILE` to config, or put `model: script:FILE` into "
-				     "the front matter (sh contrib/try.sh shows the whole with one)");
+		err_set(err, EINVAL,
+			"no model is set: write `model = script:FILE` to config, or put `model: script:FILE` into "
+			"the front matter (sh contrib/try.sh shows the whole with one)");
 	else
 		err_set(err, EOPNOTSUPP, "the model \"%.60s\" cannot be reached yet; possible now: script:FILE", model);
 	return NULL;

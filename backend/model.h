@@ -12,7 +12,7 @@
 struct context;
 
 struct model_call {
-	char *id;    /* unique in the session; made by us where the provider has none */
+	char *id; /* unique in the session; made by us where the provider has none */
 	char *name;
 	char *input; /* JSON object as text, complete but unchecked */
 };
@@ -21,24 +21,24 @@ struct model_reply {
 	struct buf text, thinking;
 	struct model_call *calls;
 	size_t n_calls;
-	char stop[32]; /* end_turn, tool_use, max_tokens, refusal */
+	char stop[32];		       /* end_turn, tool_use, max_tokens, refusal */
 	int64_t tokens_in, tokens_out; /* tokens_in: all input, what came from a cache as well */
-	int64_t tokens_cached;         /* of tokens_in. All are also filled as far as known when the request fails */
+	int64_t tokens_cached;	       /* of tokens_in. All are also filled as far as known when the request fails */
 };
 
 /* Why there is no reply. */
 struct model_fault {
-	int status;             /* HTTP status, 0: none was received, or the stream broke */
-	char code[64];          /* the provider's error code or type, "" if none; see fault.c */
-	bool retry;             /* without a status: the connection or the stream broke, another try may do */
+	int status;		  /* HTTP status, 0: none was received, or the stream broke */
+	char code[64];		  /* the provider's error code or type, "" if none; see fault.c */
+	bool retry;		  /* without a status: the connection or the stream broke, another try may do */
 	signed char should_retry; /* x-should-retry: 1 true, -1 false, 0 not said */
-	int64_t retry_after_ms; /* asked for by the server, 0: not */
+	int64_t retry_after_ms;	  /* asked for by the server, 0: not */
 };
 
 struct model_request {
 	const char *model;
 	const char *project; /* checkout on the host, for script:FILE */
-	int64_t n;           /* number of this request in its session, from 1 */
+	int64_t n;	     /* number of this request in its session, from 1 */
 	const char *system;
 	const struct context *context;
 	const atomic_bool *cancel;
@@ -51,7 +51,8 @@ struct model_kind {
 	/* Can this model be used? Judged when a session is made or its model is set. */
 	int (*check)(const char *model, const char *project, struct err *err);
 	/* 0, -ECANCELED, or an error with words and fault filled. */
-	int (*run)(const struct model_request *q, struct model_reply *reply, struct model_fault *fault, struct err *err);
+	int (*run)(const struct model_request *q, struct model_reply *reply, struct model_fault *fault,
+		   struct err *err);
 };
 
 const struct model_kind *model_find(const char *model, struct err *err); /* NULL in words */

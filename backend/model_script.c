@@ -1,7 +1,7 @@
 /* model `script:FILE`: the n-th request of a session is answered by the n-th line of FILE, one JSON object:
  *   {"text":"...", "tools":[{"name":"bash","input":{...}}], "thinking":"...", "delay_ms":N, "error":529, "cut":true}
- * Beside error: "code", "message", "retry_after" (seconds), "should_retry" (bool). Beside all: "usage":{"in":N,"out":N,"cached":N}.
- * For the demo and for tests. Worker threads. */
+ * Beside error: "code", "message", "retry_after" (seconds), "should_retry" (bool). Beside all:
+ * "usage":{"in":N,"out":N,"cached":N}. For the demo and for tests. Worker threads. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,8 +16,8 @@
 #include "model.h"
 
 #define SCRIPT_MAX (64 << 20) /* bytes of a script that are read */
-#define PIECES     20         /* a delayed text streams in so many pieces */
-#define LOOK_MS    20         /* how often cancel is looked at while waiting */
+#define PIECES	   20	      /* a delayed text streams in so many pieces */
+#define LOOK_MS	   20	      /* how often cancel is looked at while waiting */
 
 static char *script_path(const char *model, const char *project)
 {
@@ -87,7 +87,8 @@ static int calls(const struct model_request *q, struct model_reply *reply, const
 {
 	int i = 0;
 	const cJSON *t;
-	cJSON_ArrayForEach(t, tools) {
+	cJSON_ArrayForEach(t, tools)
+	{
 		const char *name = json_str(t, "name");
 		const cJSON *input = json_get(t, "input");
 		if (!name || !*name)
@@ -111,7 +112,8 @@ static int refuse(const cJSON *o, int status, struct model_fault *fault, struct 
 	fault->should_retry = cJSON_IsTrue(should) ? 1 : cJSON_IsFalse(should) ? -1 : 0;
 	if (cJSON_IsNumber(after))
 		fault->retry_after_ms = (int64_t)(after->valuedouble * 1000);
-	return err_set(err, EIO, "the model answered with error %d%s%s", status, message ? ": " : "", message ? message : "");
+	return err_set(err, EIO, "the model answered with error %d%s%s", status, message ? ": " : "",
+		       message ? message : "");
 }
 
 static void usage(const cJSON *o, struct model_reply *reply)

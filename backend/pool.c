@@ -10,7 +10,7 @@
 #include "transcript.h"
 
 #define READERS 2 /* for REQ_READ: memory and page cache, rarely the disk */
-#define CLERKS  3 /* for paths and git, which may hang on a slow disk */
+#define CLERKS	3 /* for paths and git, which may hang on a slow disk */
 
 struct pool {
 	struct backend *b;

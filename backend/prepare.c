@@ -47,10 +47,15 @@ static void progress(void *arg, const char *line)
 static int start(struct worker *w, struct err *err)
 {
 	struct config *c = backend_config(w->b);
-	struct sandbox_spec spec = {
-		.paths = w->b->paths, .kind = w->s->sandbox, .id = w->id, .name = w->s->name, .size = w->s->size,
-		.boot_timeout_ms = (int)(config_int(c, CONFIG_BOOT_TIMEOUT) * 1000), .cancel = &w->cancel,
-		.progress = progress, .arg = w};
+	struct sandbox_spec spec = {.paths = w->b->paths,
+				    .kind = w->s->sandbox,
+				    .id = w->id,
+				    .name = w->s->name,
+				    .size = w->s->size,
+				    .boot_timeout_ms = (int)(config_int(c, CONFIG_BOOT_TIMEOUT) * 1000),
+				    .cancel = &w->cancel,
+				    .progress = progress,
+				    .arg = w};
 	config_put(c);
 	int rc = sandbox_possible(w->s->sandbox, err);
 	rc = rc ? rc : sandbox_up(&spec, err);
@@ -73,10 +78,19 @@ static int make_clone(struct worker *w, const char *path, const char *commit, st
 	int rc = repo_head(w->s->project, &h, err);
 	if (rc)
 		return rc;
-	struct clone_how how = {.env = w->env, .host_repo = w->s->project, .commit = commit, .name = h.name, .email = h.email,
-				.branch = strcmp(w->s->base_branch, "HEAD") ? w->s->base_branch : NULL, .clone = path,
-				.tmp_dir = tmp, .prefix = prefix, .durable = !strcmp(w->s->sandbox, "vm"),
-				.cancel = &w->cancel, .progress = progress, .arg = w};
+	struct clone_how how = {.env = w->env,
+				.host_repo = w->s->project,
+				.commit = commit,
+				.name = h.name,
+				.email = h.email,
+				.branch = strcmp(w->s->base_branch, "HEAD") ? w->s->base_branch : NULL,
+				.clone = path,
+				.tmp_dir = tmp,
+				.prefix = prefix,
+				.durable = !strcmp(w->s->sandbox, "vm"),
+				.cancel = &w->cancel,
+				.progress = progress,
+				.arg = w};
 	rc = clone_into(&how, err);
 	repo_head_release(&h);
 	return rc;
@@ -86,7 +100,8 @@ static int make_clone(struct worker *w, const char *path, const char *commit, st
 static int renew(struct worker *w, struct err *err)
 {
 	const char *commit = *w->s->head ? w->s->head : w->s->base_commit;
-	worker_log(w, "the sandbox was lost with its disk; a new one starts from %.12s, the last synced commit", commit);
+	worker_log(w, "the sandbox was lost with its disk; a new one starts from %.12s, the last synced commit",
+		   commit);
 	return make_clone(w, w->s->clone, commit, err);
 }
 
@@ -145,8 +160,9 @@ int prepare_step(struct worker *w, struct err *err)
 static int ended_tx(struct tx *tx, void *arg, struct err *err)
 {
 	const struct worker *w = arg;
-	return db_run(tx->db, err, "UPDATE sessions SET state='idle', sandbox_state='down' WHERE id=? AND destroyed_ms IS NOT NULL", "i",
-		      w->id);
+	return db_run(tx->db, err,
+		      "UPDATE sessions SET state='idle', sandbox_state='down' WHERE id=? AND destroyed_ms IS NOT NULL",
+		      "i", w->id);
 }
 
 int destroy_step(struct worker *w, struct err *err)

@@ -63,15 +63,17 @@ int rename_fn(struct tx *tx, void *arg, struct err *err)
 /* Work that only the sandbox has: calls since the last sync, or one that is running. */
 static bool has_work(struct tx *tx, const struct session *s)
 {
-	return s->unsynced || db_int(tx->db, 0, "SELECT 1 FROM calls WHERE session=? AND request=? AND state='started'", "ii", s->id,
-				     s->request);
+	return s->unsynced || db_int(tx->db, 0, "SELECT 1 FROM calls WHERE session=? AND request=? AND state='started'",
+				     "ii", s->id, s->request);
 }
 
 static int destroy(struct tx *tx, struct session *s, bool force, struct err *err)
 {
 	if (!force && has_work(tx, s))
-		return err_set(err, EBUSY, "%s has run tools since its last sync: wait with `cat sessions/%s/wait/idle` or write `sync` to "
-					   "its ctl first; `echo destroy force > sessions/%s/ctl` ends it all the same",
+		return err_set(err, EBUSY,
+			       "%s has run tools since its last sync: wait with `cat sessions/%s/wait/idle` or write "
+			       "`sync` to "
+			       "its ctl first; `echo destroy force > sessions/%s/ctl` ends it all the same",
 			       s->name, s->name, s->name);
 	int rc = session_event(tx, s, EVENT_DESTROY, NULL, err);
 	rc = rc ? rc : tx_event(tx, s, "destroyed", "", err);

@@ -1,5 +1,5 @@
-/* The transactions of requests: what changes a session or the whole by a face's wish. Store thread; the argument of each
- * is the struct request. */
+/* The transactions of requests: what changes a session or the whole by a face's wish. Store thread; the argument of
+ * each is the struct request. */
 #pragma once
 #include "core.h"
 

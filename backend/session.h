@@ -10,30 +10,30 @@
 enum state {
 	STATE_PREPARING, /* its sandbox is being made; messages are held */
 	STATE_IDLE,
-	STATE_RUNNING,   /* a run: turns and tool calls */
-	STATE_SYNCING,   /* the run has ended, its commits come back */
+	STATE_RUNNING, /* a run: turns and tool calls */
+	STATE_SYNCING, /* the run has ended, its commits come back */
 	STATE_CHECKING,
-	STATE_SHIPPING,  /* ship.c: fetch, ask, verify, push */
-	STATE_FAILED,    /* detail says why; `retry` or a message goes on */
+	STATE_SHIPPING, /* ship.c: fetch, ask, verify, push */
+	STATE_FAILED,	/* detail says why; `retry` or a message goes on */
 	STATE_DESTROYING,
 	STATES,
 };
 
 enum event {
-	EVENT_MESSAGE,   /* one was accepted */
-	EVENT_PREPARED,  /* the sandbox is ready and the clone is there */
-	EVENT_ANSWERED,  /* the run ended with an answer */
-	EVENT_STOP,      /* ctl stop: what is going on shall end */
-	EVENT_STOPPED,   /* it has ended */
+	EVENT_MESSAGE,	/* one was accepted */
+	EVENT_PREPARED, /* the sandbox is ready and the clone is there */
+	EVENT_ANSWERED, /* the run ended with an answer */
+	EVENT_STOP,	/* ctl stop: what is going on shall end */
+	EVENT_STOPPED,	/* it has ended */
 	EVENT_SYNCED,
 	EVENT_CHECKED,
-	EVENT_SHIP,      /* a ship was asked for */
-	EVENT_SHIPPED,   /* it ended, one way or another */
-	EVENT_RETRY,     /* ctl retry */
-	EVENT_SYNC,      /* ctl sync */
-	EVENT_CHECK,     /* ctl check */
-	EVENT_MERGE,     /* ctl merge */
-	EVENT_FAILED,    /* words are in detail */
+	EVENT_SHIP,    /* a ship was asked for */
+	EVENT_SHIPPED, /* it ended, one way or another */
+	EVENT_RETRY,   /* ctl retry */
+	EVENT_SYNC,    /* ctl sync */
+	EVENT_CHECK,   /* ctl check */
+	EVENT_MERGE,   /* ctl merge */
+	EVENT_FAILED,  /* words are in detail */
 	EVENT_DESTROY,
 	EVENTS,
 };
@@ -52,16 +52,17 @@ struct session {
 	char *sandbox, *sandbox_state, *size, *clone;
 	char *setting[SETTING_KINDS];
 	int64_t settings_ms;
-	int64_t accepted, run, request, attempt, retry_ms, retry_since_ms, stopping, unsynced, check_round, ship, ships_done;
+	int64_t accepted, run, request, attempt, retry_ms, retry_since_ms, stopping, unsynced, check_round, ship,
+		ships_done;
 	int64_t entries, md_size, json_size, transcript_ms, log_size, log_ms;
 	int64_t plan_seq, plan_size, answer_seq, answer_size, question_size;
 	int64_t output_bytes, usage_size, usage_ms;
 	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
-	int64_t unanswered, waiting;       /* lowest open message, number of waiting ones */
+	int64_t unanswered, waiting; /* lowest open message, number of waiting ones */
 	struct text_info queue, checks, diff, changes, commits;
-	char *ship_text;                   /* the `ship` file */
+	char *ship_text; /* the `ship` file */
 	int64_t ship_ms;
-	int64_t plan_ms;                   /* when the plan changed while an answer streamed */
+	int64_t plan_ms; /* when the plan changed while an answer streamed */
 	struct live *live;
 	uint64_t version;
 	bool shipping;

@@ -16,30 +16,77 @@ void session_set(char **field, const char *value)
 }
 
 /* Where a column's text or number lives in struct session; the order is that of the SELECT below. */
-#define TEXT(field) {#field, offsetof(struct session, field), true}
-#define NUMBER(field) {#field, offsetof(struct session, field), false}
-#define SETTING(kind) {"setting", offsetof(struct session, setting) + (kind) * sizeof(char *), true}
+#define TEXT(field)                                                                                                    \
+	{                                                                                                              \
+#field, offsetof(struct session, field), true                                                          \
+	}
+#define NUMBER(field)                                                                                                  \
+	{                                                                                                              \
+#field, offsetof(struct session, field), false                                                         \
+	}
+#define SETTING(kind)                                                                                                  \
+	{                                                                                                              \
+		"setting", offsetof(struct session, setting) + (kind) * sizeof(char *), true                           \
+	}
 
 static const struct column {
 	const char *name;
 	size_t offset;
 	bool text;
 } columns[] = {
-	TEXT(name), TEXT(project), NUMBER(created_ms), NUMBER(changed_ms), NUMBER(destroyed_ms), TEXT(detail),
-	TEXT(base_branch), TEXT(base_commit), TEXT(start_commit), TEXT(head), TEXT(sandbox), TEXT(sandbox_state), TEXT(size),
-	TEXT(clone), SETTING(SETTING_MODEL), SETTING(SETTING_NETWORK), SETTING(SETTING_AFTER_RUN), SETTING(SETTING_SHIP),
-	SETTING(SETTING_APPROVALS), NUMBER(settings_ms), NUMBER(accepted), NUMBER(run), NUMBER(request), NUMBER(attempt),
-	NUMBER(retry_ms), NUMBER(stopping), NUMBER(unsynced), NUMBER(check_round), NUMBER(ship), NUMBER(ships_done), NUMBER(entries),
-	NUMBER(md_size), NUMBER(json_size), NUMBER(transcript_ms), NUMBER(log_size), NUMBER(log_ms), NUMBER(plan_seq),
-	NUMBER(plan_size), NUMBER(answer_seq), NUMBER(answer_size), NUMBER(question_size),
-	NUMBER(retry_since_ms), NUMBER(output_bytes), NUMBER(usage_size), NUMBER(usage_ms),
+	TEXT(name),
+	TEXT(project),
+	NUMBER(created_ms),
+	NUMBER(changed_ms),
+	NUMBER(destroyed_ms),
+	TEXT(detail),
+	TEXT(base_branch),
+	TEXT(base_commit),
+	TEXT(start_commit),
+	TEXT(head),
+	TEXT(sandbox),
+	TEXT(sandbox_state),
+	TEXT(size),
+	TEXT(clone),
+	SETTING(SETTING_MODEL),
+	SETTING(SETTING_NETWORK),
+	SETTING(SETTING_AFTER_RUN),
+	SETTING(SETTING_SHIP),
+	SETTING(SETTING_APPROVALS),
+	NUMBER(settings_ms),
+	NUMBER(accepted),
+	NUMBER(run),
+	NUMBER(request),
+	NUMBER(attempt),
+	NUMBER(retry_ms),
+	NUMBER(stopping),
+	NUMBER(unsynced),
+	NUMBER(check_round),
+	NUMBER(ship),
+	NUMBER(ships_done),
+	NUMBER(entries),
+	NUMBER(md_size),
+	NUMBER(json_size),
+	NUMBER(transcript_ms),
+	NUMBER(log_size),
+	NUMBER(log_ms),
+	NUMBER(plan_seq),
+	NUMBER(plan_size),
+	NUMBER(answer_seq),
+	NUMBER(answer_size),
+	NUMBER(question_size),
+	NUMBER(retry_since_ms),
+	NUMBER(output_bytes),
+	NUMBER(usage_size),
+	NUMBER(usage_ms),
 };
 
 #define SELECT_COLUMNS                                                                                                 \
 	"name,project,created_ms,changed_ms,destroyed_ms,detail,base_branch,base_commit,start_commit,head,sandbox,"    \
 	"sandbox_state,size,clone,model,network,after_run,ship_to,approvals,settings_ms,accepted,run,request,attempt," \
-	"retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,transcript_ms,log_size,log_ms,"       \
-	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms," \
+	"retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,transcript_ms,log_size,log_" \
+	"ms,"                                                                                                          \
+	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms,"     \
 	"state,after"
 
 static char **text_at(struct session *s, size_t i)
@@ -85,10 +132,11 @@ static enum state state_of(const char *name)
 static int load_texts(struct db *db, struct session *s, struct err *err)
 {
 	struct rows r;
-	int rc = db_query(db, &r, err, "SELECT kind, length(CAST(body AS BLOB)), changed_ms FROM texts WHERE session=?", "i", s->id);
+	int rc = db_query(db, &r, err, "SELECT kind, length(CAST(body AS BLOB)), changed_ms FROM texts WHERE session=?",
+			  "i", s->id);
 	while (!rc && rows_next(&r)) {
 		const char *kind = row_text(&r, 0);
-		struct text_info *t = !strcmp(kind, "diff")      ? &s->diff
+		struct text_info *t = !strcmp(kind, "diff")	 ? &s->diff
 				      : !strcmp(kind, "changes") ? &s->changes
 				      : !strcmp(kind, "commits") ? &s->commits
 								 : &s->checks;
@@ -101,7 +149,8 @@ static int load_texts(struct db *db, struct session *s, struct err *err)
 static int load_ship(struct db *db, struct session *s, struct err *err)
 {
 	struct rows r;
-	int rc = db_query(db, &r, err, "SELECT at_ms, step, outcome FROM ships WHERE session=? AND n=?", "ii", s->id, s->ship);
+	int rc = db_query(db, &r, err, "SELECT at_ms, step, outcome FROM ships WHERE session=? AND n=?", "ii", s->id,
+			  s->ship);
 	if (!rc && rows_next(&r)) {
 		s->ship_ms = row_int(&r, 0);
 		s->shipping = *row_text(&r, 1);
@@ -150,23 +199,27 @@ int session_load(struct db *db, int64_t id, struct session **out, struct err *er
 
 static const char *after_text(const struct session *s)
 {
-	static const char *const names[] = {"", "sync", "checks", "sync checks", "merge", "sync merge", "checks merge", "sync checks merge"};
+	static const char *const names[] = {"",	     "sync",	   "checks",	   "sync checks",
+					    "merge", "sync merge", "checks merge", "sync checks merge"};
 	return names[s->after & 7];
 }
 
 int session_insert(struct tx *tx, struct session *s, struct err *err)
 {
 	int64_t zero = 0;
-	int rc = db_run(tx->db, err,
-			"INSERT INTO sessions(id,name,project,created_ms,changed_ms,state,detail,after,base_branch,base_commit,"
-			"start_commit,head,sandbox,sandbox_state,size,clone,model,network,after_run,ship_to,approvals,settings_ms,"
-			"accepted,run,request,attempt,retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,"
-			"transcript_ms,log_size,log_ms,plan_seq,plan_size,answer_seq,answer_size,question_size) "
-			"VALUES(?1,?2,?3,?4,?4,'preparing',?5,'',?6,?7,?7,'',?8,?9,?10,'',?11,?12,?13,?14,?15,?4,"
-			"?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?4,?16,?4,?16,?16,?16,?16,?16)",
-			"ittittttttttttti", s->id, s->name, s->project, tx->now_ms, s->detail, s->base_branch, s->base_commit,
-			s->sandbox, s->sandbox_state, s->size, s->setting[SETTING_MODEL], s->setting[SETTING_NETWORK],
-			s->setting[SETTING_AFTER_RUN], s->setting[SETTING_SHIP], s->setting[SETTING_APPROVALS], zero);
+	int rc = db_run(
+		tx->db, err,
+		"INSERT INTO sessions(id,name,project,created_ms,changed_ms,state,detail,after,base_branch,base_commit,"
+		"start_commit,head,sandbox,sandbox_state,size,clone,model,network,after_run,ship_to,approvals,settings_"
+		"ms,"
+		"accepted,run,request,attempt,retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,"
+		"json_size,"
+		"transcript_ms,log_size,log_ms,plan_seq,plan_size,answer_seq,answer_size,question_size) "
+		"VALUES(?1,?2,?3,?4,?4,'preparing',?5,'',?6,?7,?7,'',?8,?9,?10,'',?11,?12,?13,?14,?15,?4,"
+		"?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?4,?16,?4,?16,?16,?16,?16,?16)",
+		"ittittttttttttti", s->id, s->name, s->project, tx->now_ms, s->detail, s->base_branch, s->base_commit,
+		s->sandbox, s->sandbox_state, s->size, s->setting[SETTING_MODEL], s->setting[SETTING_NETWORK],
+		s->setting[SETTING_AFTER_RUN], s->setting[SETTING_SHIP], s->setting[SETTING_APPROVALS], zero);
 	if (rc == -EEXIST)
 		return err_set(err, EEXIST, "a session with the name %s exists already", s->name);
 	session_set(&s->start_commit, s->base_commit);
@@ -178,22 +231,28 @@ int session_insert(struct tx *tx, struct session *s, struct err *err)
 
 int session_save(struct tx *tx, struct session *s, struct err *err)
 {
-	int rc = db_run(tx->db, err,
-			"UPDATE sessions SET name=?,changed_ms=?,destroyed_ms=nullif(?,0),state=?,detail=?,after=?,base_branch=?,"
-			"base_commit=?,head=?,sandbox_state=?,clone=?,model=?,network=?,after_run=?,ship_to=?,approvals=?,"
-			"settings_ms=?,accepted=?,run=?,request=?,attempt=?,retry_ms=?,stopping=?,unsynced=?,check_round=?,ship=?,ships_done=? "
-			"WHERE id=?",
-			"tiitttttttttttttiiiiiiiiiiii", s->name, s->changed_ms, s->destroyed_ms, state_name(s->state), s->detail,
-			after_text(s), s->base_branch, s->base_commit, s->head, s->sandbox_state, s->clone,
-			s->setting[SETTING_MODEL], s->setting[SETTING_NETWORK], s->setting[SETTING_AFTER_RUN],
-			s->setting[SETTING_SHIP], s->setting[SETTING_APPROVALS], s->settings_ms, s->accepted, s->run, s->request,
-			s->attempt, s->retry_ms, s->stopping, s->unsynced, s->check_round, s->ship, s->ships_done, s->id);
+	int rc = db_run(
+		tx->db, err,
+		"UPDATE sessions SET "
+		"name=?,changed_ms=?,destroyed_ms=nullif(?,0),state=?,detail=?,after=?,base_branch=?,"
+		"base_commit=?,head=?,sandbox_state=?,clone=?,model=?,network=?,after_run=?,ship_to=?,approvals=?,"
+		"settings_ms=?,accepted=?,run=?,request=?,attempt=?,retry_ms=?,stopping=?,unsynced=?,check_round=?,"
+		"ship=?,ships_done=? "
+		"WHERE id=?",
+		"tiitttttttttttttiiiiiiiiiiii", s->name, s->changed_ms, s->destroyed_ms, state_name(s->state),
+		s->detail, after_text(s), s->base_branch, s->base_commit, s->head, s->sandbox_state, s->clone,
+		s->setting[SETTING_MODEL], s->setting[SETTING_NETWORK], s->setting[SETTING_AFTER_RUN],
+		s->setting[SETTING_SHIP], s->setting[SETTING_APPROVALS], s->settings_ms, s->accepted, s->run,
+		s->request, s->attempt, s->retry_ms, s->stopping, s->unsynced, s->check_round, s->ship, s->ships_done,
+		s->id);
 	if (rc)
 		return rc;
 	return db_run(tx->db, err,
-		      "UPDATE sessions SET entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
-		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_ms=? WHERE id=?",
-		      "iiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size, s->log_ms, s->plan_seq,
-		      s->plan_size, s->answer_seq, s->answer_size, s->question_size, s->retry_since_ms, s->output_bytes,
-		      s->usage_size, s->usage_ms, s->id);
+		      "UPDATE sessions SET "
+		      "entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
+		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_"
+		      "ms=? WHERE id=?",
+		      "iiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
+		      s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size, s->question_size,
+		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->id);
 }

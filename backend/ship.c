@@ -23,7 +23,7 @@
 #include "transcript.h"
 #include "turn.h"
 
-#define PUSH_TRIES   5    /* at a remote that does not answer */
+#define PUSH_TRIES   5	  /* at a remote that does not answer */
 #define PUSH_WAIT_MS 2000 /* between them; doubles */
 
 struct ship {
@@ -43,8 +43,9 @@ static void ship_release(struct ship *s)
 static int ship_load(struct worker *w, struct ship *s, struct err *err)
 {
 	struct rows r;
-	int rc = db_query(w->db, &r, err, "SELECT target, step, remote, branch, base, head FROM ships WHERE session=? AND n=?", "ii", w->id,
-			  w->s->ship);
+	int rc = db_query(w->db, &r, err,
+			  "SELECT target, step, remote, branch, base, head FROM ships WHERE session=? AND n=?", "ii",
+			  w->id, w->s->ship);
 	bool found = !rc && rows_next(&r);
 	if (found)
 		*s = (struct ship){w->s->ship,
@@ -70,8 +71,8 @@ static int set_step(struct tx *tx, struct session *s, const char *step, struct e
 	CLEAN_FREE char *text = xasprintf("running %s", step);
 	show(tx, s, text);
 	session_detail(tx, s, "%s", step);
-	return db_run(tx->db, err, "UPDATE ships SET step=?, outcome=?, at_ms=? WHERE session=? AND n=?", "ttiii", step, text, tx->now_ms,
-		      s->id, s->ship);
+	return db_run(tx->db, err, "UPDATE ships SET step=?, outcome=?, at_ms=? WHERE session=? AND n=?", "ttiii", step,
+		      text, tx->now_ms, s->id, s->ship);
 }
 
 int ship_start(struct tx *tx, struct session *s, const char *line, struct err *err)
@@ -84,21 +85,24 @@ int ship_start(struct tx *tx, struct session *s, const char *line, struct err *e
 		want = s->setting[SETTING_SHIP];
 	int rc = ship_parse(want, &target, &branch, err);
 	if (!rc && target == SHIP_TO_PR)
-		rc = err_set(err, EOPNOTSUPP, "a ship to a pull request is not built yet; possible now: main, branch NAME");
+		rc = err_set(err, EOPNOTSUPP,
+			     "a ship to a pull request is not built yet; possible now: main, branch NAME");
 	rc = rc ? rc : session_event(tx, s, EVENT_SHIP, want, err);
 	if (rc)
 		return rc;
 	s->ship++;
-	rc = db_run(tx->db, err, "INSERT INTO ships(session,n,at_ms,target,step,remote,branch,base,head,outcome) "
-				 "VALUES(?,?,?,?,'fetching','',?,'','','')", "iiitt", s->id, s->ship, tx->now_ms, want, branch ? branch : "");
+	rc = db_run(tx->db, err,
+		    "INSERT INTO ships(session,n,at_ms,target,step,remote,branch,base,head,outcome) "
+		    "VALUES(?,?,?,?,'fetching','',?,'','','')",
+		    "iiitt", s->id, s->ship, tx->now_ms, want, branch ? branch : "");
 	return rc ? rc : set_step(tx, s, "fetching", err);
 }
 
 /* ---- the end ---- */
 
 struct outcome {
-	const char *text;        /* of the `ship` file */
-	const char *words;       /* what to do, for `error`; NULL or "" if all is well */
+	const char *text;	   /* of the `ship` file */
+	const char *words;	   /* what to do, for `error`; NULL or "" if all is well */
 	const char *branch, *head; /* landed: what diff compares with from now on; else NULL */
 };
 
@@ -111,8 +115,8 @@ static int outcome_fn(struct tx *tx, struct session *s, void *arg, struct err *e
 		session_set(&s->base_branch, o->branch);
 		session_set(&s->base_commit, o->head);
 	}
-	int rc = db_run(tx->db, err, "UPDATE ships SET step='', outcome=?, at_ms=? WHERE session=? AND n=?", "tiii", o->text, tx->now_ms, s->id,
-			s->ship);
+	int rc = db_run(tx->db, err, "UPDATE ships SET step='', outcome=?, at_ms=? WHERE session=? AND n=?", "tiii",
+			o->text, tx->now_ms, s->id, s->ship);
 	rc = rc ? rc : log_add(tx, s, notice, err);
 	rc = rc ? rc : transcript_notice(tx, s, notice, err);
 	if (!rc && o->words && *o->words) {
@@ -168,8 +172,8 @@ struct fetched {
 static int fetched_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	const struct fetched *f = arg;
-	int rc = db_run(tx->db, err, "UPDATE ships SET remote=?, branch=?, base=? WHERE session=? AND n=?", "tttii", f->s->remote,
-			f->s->branch, f->s->base, s->id, s->ship);
+	int rc = db_run(tx->db, err, "UPDATE ships SET remote=?, branch=?, base=? WHERE session=? AND n=?", "tttii",
+			f->s->remote, f->s->branch, f->s->base, s->id, s->ship);
 	rc = rc ? rc : transcript_ship(tx, s, buf_str(f->prompt), err);
 	return rc ? rc : set_step(tx, s, "asking", err);
 }
@@ -208,8 +212,13 @@ static int step_fetching(struct worker *w, struct ship *s, struct err *err)
 	CLEAN_FREE char *prefix = xasprintf("s%" PRId64 ".ship%" PRId64, w->id, s->n);
 	int rc = find_base(w, s, &why);
 	rc = rc ? rc : worker_env(w, &why);
-	struct base_how how = {.env = w->env, .host_repo = w->s->project, .base = s->base, .clone = w->s->clone, .tmp_dir = tmp,
-			       .prefix = prefix, .cancel = &w->cancel};
+	struct base_how how = {.env = w->env,
+			       .host_repo = w->s->project,
+			       .base = s->base,
+			       .clone = w->s->clone,
+			       .tmp_dir = tmp,
+			       .prefix = prefix,
+			       .cancel = &w->cancel};
 	rc = rc ? rc : base_into(&how, &why);
 	if (rc)
 		return step_failed(w, rc, &why, err);
@@ -272,11 +281,15 @@ static int verdict(struct worker *w, struct err *err)
 	return rc ? rc : 1;
 }
 
-static int facts_of(struct worker *w, const struct ship *s, const struct sync_result *r, struct ship_facts *f, struct err *err)
+static int facts_of(struct worker *w, const struct ship *s, const struct sync_result *r, struct ship_facts *f,
+		    struct err *err)
 {
 	int on_base = repo_is_ancestor(w->s->project, s->base, r->head, err);
 	int there = on_base < 0 ? on_base : repo_is_ancestor(w->s->project, r->head, s->base, err);
-	*f = (struct ship_facts){.branch = s->branch, .uncommitted = r->uncommitted, .busy = r->busy, .on_base = on_base > 0,
+	*f = (struct ship_facts){.branch = s->branch,
+				 .uncommitted = r->uncommitted,
+				 .busy = r->busy,
+				 .on_base = on_base > 0,
 				 .landed = there > 0};
 	return there < 0 ? there : 0;
 }
@@ -333,7 +346,8 @@ static int pushed(struct worker *w, const struct ship *s, struct err *err)
 }
 
 /* One try. 0 and *done, or 0 and words why it has to be tried again. */
-static int push_once(struct worker *w, const struct ship *s, bool look_first, bool *done, struct err *why, struct err *err)
+static int push_once(struct worker *w, const struct ship *s, bool look_first, bool *done, struct err *why,
+		     struct err *err)
 {
 	enum repo_push result;
 	*done = true;
@@ -352,7 +366,8 @@ static int push_once(struct worker *w, const struct ship *s, bool look_first, bo
 	CLEAN_FREE char *refused = xasprintf("refused: %s", why->text);
 	switch (result) {
 	case REPO_PUSHED: return pushed(w, s, err);
-	case REPO_PUSH_MOVED: return finish(w, "moved: ship again", "the remote has new commits: write to ship again", err);
+	case REPO_PUSH_MOVED:
+		return finish(w, "moved: ship again", "the remote has new commits: write to ship again", err);
 	case REPO_PUSH_REFUSED: return finish(w, refused, "the remote refused the push", err);
 	case REPO_PUSH_UNREACHABLE: break;
 	}

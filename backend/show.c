@@ -24,8 +24,11 @@ int backend_show(const struct paths *paths, const char *name, int fd, struct err
 	int rc = db_open(path, false, &db, err);
 	if (rc)
 		return rc;
-	int64_t id = db_int(db, 0, "SELECT id FROM sessions WHERE name=?1 OR id=CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*' "
-				   "ORDER BY destroyed_ms IS NULL DESC, id DESC LIMIT 1", "t", name);
+	int64_t id =
+		db_int(db, 0,
+		       "SELECT id FROM sessions WHERE name=?1 OR id=CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*' "
+		       "ORDER BY destroyed_ms IS NULL DESC, id DESC LIMIT 1",
+		       "t", name);
 	if (!id)
 		rc = err_set(err, ENOENT, "there is and was no session \"%.64s\"", name);
 	for (uint64_t at = 0; !rc;) {
@@ -54,7 +57,8 @@ static void look_git(void (*line)(void *arg, bool ok, const char *name, const ch
 		line(arg, true, "git", text_trim(out.p));
 }
 
-void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words), void *arg)
+void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		    void *arg)
 {
 	struct err err = ERR_INIT;
 	struct config *c = NULL;
@@ -68,7 +72,8 @@ void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, 
 	rc = rc ? rc : config_parse(buf_str(&text), text.n, &c, &err);
 	line(arg, !rc, "config", rc ? err.text : paths->config);
 	if (c && !*c->value[CONFIG_MODEL])
-		line(arg, false, "model", "none is set: `model = script:FILE` in config; front matter may name one too");
+		line(arg, false, "model",
+		     "none is set: `model = script:FILE` in config; front matter may name one too");
 	else if (c)
 		line(arg, true, "model", c->value[CONFIG_MODEL]);
 	config_put(c);

@@ -19,9 +19,9 @@
 #include "session.h"
 #include "view.h"
 
-#define BATCH_MAX   256  /* jobs in one commit; bounds the latency of the first */
+#define BATCH_MAX    256 /* jobs in one commit; bounds the latency of the first */
 #define FULL_WAIT_MS 500 /* between tries while the disk is full */
-#define ERRORS_KEPT 8    /* failures kept for each session, as many as `error` shows */
+#define ERRORS_KEPT  8	 /* failures kept for each session, as many as `error` shows */
 
 struct job {
 	struct queue_node node;
@@ -29,8 +29,8 @@ struct job {
 	void *arg;
 	void (*done)(void *arg, int rc, const struct err *err);
 	struct request *request; /* or NULL */
-	struct waiter *waiter;   /* or NULL */
-	bool urgent;             /* also in the reserve of a full disk */
+	struct waiter *waiter;	 /* or NULL */
+	bool urgent;		 /* also in the reserve of a full disk */
 	int rc;
 	struct err err;
 };
@@ -50,8 +50,8 @@ struct store {
 	pthread_t thread;
 	struct session **by_id; /* live sessions, index = id */
 	size_t by_id_n;
-	struct idset batch, job;  /* touched in this commit, in this job */
-	struct note **pending;    /* error notes of this commit, in order */
+	struct idset batch, job; /* touched in this commit, in this job */
+	struct note **pending;	 /* error notes of this commit, in order */
 	size_t pending_n, pending_job, pending_cap;
 	struct text_info events;
 	int64_t event_seq;
@@ -98,8 +98,8 @@ int tx_event(struct tx *tx, const struct session *s, const char *kind, const cha
 	struct store *st = tx->store;
 	char when[CLOCK_TEXT];
 	CLEAN_BUF struct buf line = BUF_INIT;
-	buf_addf(&line, "%" PRId64 "\t%s\t%s\t%s\t%s\n", st->event_seq + 1, clock_rfc3339(tx->now_ms, when), s ? s->name : "-",
-		 kind, detail);
+	buf_addf(&line, "%" PRId64 "\t%s\t%s\t%s\t%s\n", st->event_seq + 1, clock_rfc3339(tx->now_ms, when),
+		 s ? s->name : "-", kind, detail);
 	for (size_t i = 0; i + 1 < line.n; i++)
 		if (line.p[i] == '\n')
 			line.p[i] = ' ';
@@ -118,11 +118,13 @@ int tx_error(struct tx *tx, int64_t session, const char *path, const struct err 
 {
 	struct store *st = tx->store;
 	int64_t code = what->code, keep = ERRORS_KEPT;
-	int rc = db_run(tx->db, err, "INSERT INTO errors(session,at_ms,path,code,text) VALUES(?,?,?,?,?)", "iitit", session,
-			tx->now_ms, path, code, what->text);
+	int rc = db_run(tx->db, err, "INSERT INTO errors(session,at_ms,path,code,text) VALUES(?,?,?,?,?)", "iitit",
+			session, tx->now_ms, path, code, what->text);
 	rc = rc ? rc
-		: db_run(tx->db, err, "DELETE FROM errors WHERE session=? AND id NOT IN (SELECT id FROM errors WHERE session=? "
-				      "ORDER BY id DESC LIMIT ?)", "iii", session, session, keep);
+		: db_run(tx->db, err,
+			 "DELETE FROM errors WHERE session=? AND id NOT IN (SELECT id FROM errors WHERE session=? "
+			 "ORDER BY id DESC LIMIT ?)",
+			 "iii", session, session, keep);
 	if (rc)
 		return rc;
 	if (st->pending_n == st->pending_cap)
@@ -453,7 +455,8 @@ int store_do_urgent(struct store *st, tx_fn *fn, void *arg, struct err *err)
 	return run_until_room(st, fn, arg, true, err);
 }
 
-static void post(struct store *st, tx_fn *fn, void (*done)(void *arg, int rc, const struct err *err), void *arg, bool urgent)
+static void post(struct store *st, tx_fn *fn, void (*done)(void *arg, int rc, const struct err *err), void *arg,
+		 bool urgent)
 {
 	struct job *j = job_new(fn, arg);
 	j->done = done;
@@ -508,8 +511,10 @@ static int load_sessions(struct store *st, struct err *err)
 static int load_errors(struct store *st, struct err *err)
 {
 	struct rows r;
-	int rc = db_query(st->db, &r, err, "SELECT session, at_ms, path, code, text FROM errors WHERE session=0 OR session IN "
-					   "(SELECT id FROM sessions WHERE destroyed_ms IS NULL) ORDER BY id", "");
+	int rc = db_query(st->db, &r, err,
+			  "SELECT session, at_ms, path, code, text FROM errors WHERE session=0 OR session IN "
+			  "(SELECT id FROM sessions WHERE destroyed_ms IS NULL) ORDER BY id",
+			  "");
 	while (!rc && rows_next(&r)) {
 		struct err e = {.code = (int)row_int(&r, 3)};
 		snprintf(e.text, sizeof e.text, "%s", row_text(&r, 4));
@@ -522,7 +527,8 @@ static int load_errors(struct store *st, struct err *err)
 static int load_events(struct store *st, struct err *err)
 {
 	struct rows r;
-	int rc = db_query(st->db, &r, err, "SELECT seq, off + length(CAST(line AS BLOB)) FROM events ORDER BY seq DESC LIMIT 1", "");
+	int rc = db_query(st->db, &r, err,
+			  "SELECT seq, off + length(CAST(line AS BLOB)) FROM events ORDER BY seq DESC LIMIT 1", "");
 	if (!rc && rows_next(&r)) {
 		st->event_seq = row_int(&r, 0);
 		st->events.size = (uint64_t)row_int(&r, 1);

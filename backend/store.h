@@ -17,7 +17,7 @@ struct session;
 struct tx {
 	struct store *store;
 	struct db *db;
-	int64_t now_ms; /* CLOCK_REALTIME of the batch */
+	int64_t now_ms;	   /* CLOCK_REALTIME of the batch */
 	bool root_changed; /* set it to have a new root view published */
 };
 
@@ -34,7 +34,8 @@ int tx_event(struct tx *tx, const struct session *s, const char *kind, const cha
 /* A failure in words for the `error` file of the session (0: of the whole). path: the file it belongs to. */
 int tx_error(struct tx *tx, int64_t session, const char *path, const struct err *what, struct err *err);
 
-/* Worker threads: runs fn and waits until it is committed. -ENOSPC is waited out (see store.c); other errors are given back. */
+/* Worker threads: runs fn and waits until it is committed. -ENOSPC is waited out (see store.c); other errors are given
+ * back. */
 int store_do(struct store *st, tx_fn *fn, void *arg, struct err *err);
 /* The same for what a person waits for on a full disk too (stop, failures): it may use the reserve. */
 int store_do_urgent(struct store *st, tx_fn *fn, void *arg, struct err *err);

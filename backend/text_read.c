@@ -33,20 +33,22 @@ static int pieces(struct rows *r, int rc, uint64_t offset, size_t max, struct bu
 	return rc ? rc : end;
 }
 
-#define SLICE(table, column, off)                                                                                     \
-	"SELECT " off ", " column " FROM " table " WHERE session=?1 AND " off " >= coalesce((SELECT max(" off ") FROM " \
-	table " WHERE session=?1 AND " off " <= ?2), 0) ORDER BY " off
+#define SLICE(table, column, off)                                                                                      \
+	"SELECT " off ", " column " FROM " table " WHERE session=?1 AND " off " >= coalesce((SELECT max(" off          \
+	") FROM " table " WHERE session=?1 AND " off " <= ?2), 0) ORDER BY " off
 
 static int read_transcript(struct db *db, int64_t id, uint64_t off, size_t max, struct buf *out, struct err *err)
 {
 	struct rows r;
-	return pieces(&r, db_query(db, &r, err, SLICE("entries", "md", "md_off"), "ii", id, (int64_t)off), off, max, out);
+	return pieces(&r, db_query(db, &r, err, SLICE("entries", "md", "md_off"), "ii", id, (int64_t)off), off, max,
+		      out);
 }
 
 static int read_jsonl(struct db *db, int64_t id, uint64_t off, size_t max, struct buf *out, struct err *err)
 {
 	struct rows r;
-	return pieces(&r, db_query(db, &r, err, SLICE("entries", "body", "json_off"), "ii", id, (int64_t)off), off, max, out);
+	return pieces(&r, db_query(db, &r, err, SLICE("entries", "body", "json_off"), "ii", id, (int64_t)off), off, max,
+		      out);
 }
 
 static int read_log(struct db *db, int64_t id, uint64_t off, size_t max, struct buf *out, struct err *err)
@@ -58,8 +60,12 @@ static int read_log(struct db *db, int64_t id, uint64_t off, size_t max, struct 
 static int read_events(struct db *db, int64_t id, uint64_t off, size_t max, struct buf *out, struct err *err)
 {
 	struct rows r;
-	return pieces(&r, db_query(db, &r, err, "SELECT off, line FROM events WHERE off >= coalesce((SELECT max(off) FROM events "
-						"WHERE off <= ?1), 0) ORDER BY off", "i", (int64_t)off), off, max, out);
+	return pieces(&r,
+		      db_query(db, &r, err,
+			       "SELECT off, line FROM events WHERE off >= coalesce((SELECT max(off) FROM events "
+			       "WHERE off <= ?1), 0) ORDER BY off",
+			       "i", (int64_t)off),
+		      off, max, out);
 }
 
 /* The text of the assistant entry that the session's column points to. */
@@ -74,7 +80,7 @@ static int entry_text(struct rows *r, int rc, struct buf *text)
 	return rc ? rc : end;
 }
 
-#define POINTED(column) \
+#define POINTED(column)                                                                                                \
 	"SELECT body FROM entries WHERE session=?1 AND seq=(SELECT " column " FROM sessions WHERE id=?1)"
 
 int plan_text(struct db *db, int64_t id, int64_t request, int64_t plan_seq, struct buf *out, struct err *err)
@@ -82,14 +88,17 @@ int plan_text(struct db *db, int64_t id, int64_t request, int64_t plan_seq, stru
 	struct rows r;
 	CLEAN_BUF struct buf text = BUF_INIT;
 	bool streams = false;
-	int rc = db_query(db, &r, err, "SELECT partial FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", id, request);
+	int rc = db_query(db, &r, err, "SELECT partial FROM requests WHERE session=? AND n=? AND state='pinned'", "ii",
+			  id, request);
 	if (!rc && rows_next(&r))
 		streams = blocks_plan(row_text(&r, 0), row_len(&r, 0), out);
 	int end = rows_end(&r);
 	rc = rc ? rc : end;
 	if (rc || streams)
 		return rc;
-	rc = entry_text(&r, db_query(db, &r, err, "SELECT body FROM entries WHERE session=? AND seq=?", "ii", id, plan_seq), &text);
+	rc = entry_text(&r,
+			db_query(db, &r, err, "SELECT body FROM entries WHERE session=? AND seq=?", "ii", id, plan_seq),
+			&text);
 	if (!rc)
 		blocks_plan(buf_str(&text), text.n, out);
 	return rc;
@@ -128,12 +137,18 @@ static int whole_queue(struct db *db, int64_t id, struct buf *out, struct err *e
 static const char *const stored[TEXT_KINDS] = {
 	[TEXT_CHECKS] = "checks", [TEXT_DIFF] = "diff", [TEXT_CHANGES] = "changes", [TEXT_COMMITS] = "commits"};
 
-static int (*const sliced[])(struct db *, int64_t, uint64_t, size_t, struct buf *, struct err *) = {
-	[TEXT_TRANSCRIPT] = read_transcript, [TEXT_JSONL] = read_jsonl, [TEXT_LOG] = read_log, [TEXT_EVENTS] = read_events};
+static int (*const sliced[])(struct db *, int64_t, uint64_t, size_t, struct buf *,
+			     struct err *) = {[TEXT_TRANSCRIPT] = read_transcript,
+					      [TEXT_JSONL] = read_jsonl,
+					      [TEXT_LOG] = read_log,
+					      [TEXT_EVENTS] = read_events};
 
-static int (*const whole[TEXT_KINDS])(struct db *, int64_t, struct buf *, struct err *) = {
-	[TEXT_PLAN] = whole_plan, [TEXT_QUESTION] = whole_question, [TEXT_ANSWER] = whole_answer, [TEXT_QUEUE] = whole_queue,
-	[TEXT_USAGE] = usage_text};
+static int (*const whole[TEXT_KINDS])(struct db *, int64_t, struct buf *,
+				      struct err *) = {[TEXT_PLAN] = whole_plan,
+						       [TEXT_QUESTION] = whole_question,
+						       [TEXT_ANSWER] = whole_answer,
+						       [TEXT_QUEUE] = whole_queue,
+						       [TEXT_USAGE] = usage_text};
 
 int text_read(struct db *db, int64_t session, enum text_kind kind, uint64_t offset, size_t max, struct buf *out,
 	      struct err *err)
@@ -146,7 +161,8 @@ int text_read(struct db *db, int64_t session, enum text_kind kind, uint64_t offs
 	if (whole[kind]) {
 		rc = whole[kind](db, session, &text, err);
 	} else {
-		rc = db_query(db, &r, err, "SELECT body FROM texts WHERE session=? AND kind=?", "it", session, stored[kind]);
+		rc = db_query(db, &r, err, "SELECT body FROM texts WHERE session=? AND kind=?", "it", session,
+			      stored[kind]);
 		if (!rc && rows_next(&r))
 			buf_add(&text, row_text(&r, 0), row_len(&r, 0));
 		int end = rows_end(&r);

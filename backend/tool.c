@@ -16,13 +16,17 @@ const struct tool tools[] = {
 	 "{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\"},\"content\":{\"type\":\"string\"}},"
 	 "\"required\":[\"path\",\"content\"]}",
 	 NULL, tool_write},
-	{"edit", "Replace parts of a file. Each oldText must stand exactly once in the file as it is now; edits must not overlap.",
+	{"edit",
+	 "Replace parts of a file. Each oldText must stand exactly once in the file as it is now; edits must not "
+	 "overlap.",
 	 "{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\"},\"edits\":{\"type\":\"array\",\"items\":{"
 	 "\"type\":\"object\",\"properties\":{\"oldText\":{\"type\":\"string\"},\"newText\":{\"type\":\"string\"}},"
 	 "\"required\":[\"oldText\",\"newText\"]}}},\"required\":[\"path\",\"edits\"]}",
 	 tool_edit_intend, tool_edit},
-	{"bash", "Run a command with bash in the clone's root. The last 2000 lines or 50 KiB of its output are shown, all of it "
-		 "is kept in a file that is named then. timeout is in seconds.",
+	{"bash",
+	 "Run a command with bash in the clone's root. The last 2000 lines or 50 KiB of its output are shown, all of "
+	 "it "
+	 "is kept in a file that is named then. timeout is in seconds.",
 	 "{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\"},\"timeout\":{\"type\":\"number\"}},"
 	 "\"required\":[\"command\"]}",
 	 NULL, tool_bash},

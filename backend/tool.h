@@ -8,32 +8,33 @@
 #include "backend/base/err.h"
 #include "sandbox/sandbox.h"
 
-#define TOOL_LINES 2000       /* of a result; the rest is named, not shown */
+#define TOOL_LINES 2000	      /* of a result; the rest is named, not shown */
 #define TOOL_BYTES (50 << 10) /* of a result */
 
 struct tool_run {
 	struct env *env;
-	const char *clone;         /* root of the clone in the sandbox */
-	const char *job;           /* job id, the same for the same call after a restart */
+	const char *clone; /* root of the clone in the sandbox */
+	const char *job;   /* job id, the same for the same call after a restart */
 	const cJSON *args;
-	bool again;                /* the call may have run before: its intent was committed by an earlier process */
-	const char *protected;     /* patterns of protected paths; env refuses them as well, by what is opened */
-	const char *note;          /* what `note` said when the intent was committed, "" at first */
-	int limit_ms;              /* longest time for a command, 0: none */
+	bool again;	       /* the call may have run before: its intent was committed by an earlier process */
+	const char *protected; /* patterns of protected paths; env refuses them as well, by what is opened */
+	const char *note;      /* what `note` said when the intent was committed, "" at first */
+	int limit_ms;	       /* longest time for a command, 0: none */
 	const atomic_bool *cancel;
 };
 
 struct tool_result {
 	struct buf text; /* what the model is told, valid UTF-8 */
 	bool error;
-	bool job;        /* a job in the sandbox is to be acknowledged once the result is committed */
+	bool job; /* a job in the sandbox is to be acknowledged once the result is committed */
 };
 
 struct tool {
 	const char *name;
 	const char *about;  /* for the model */
 	const char *schema; /* JSON schema of its arguments */
-	/* Before the intent is committed: what is needed to tell after a restart whether the call took effect. May be NULL. */
+	/* Before the intent is committed: what is needed to tell after a restart whether the call took effect. May be
+	 * NULL. */
 	int (*intend)(const struct tool_run *t, struct buf *note, struct err *err);
 	/* 0 with a result (errors of the tool are results); -ENOTCONN: the sandbox is gone; -ECANCELED. */
 	int (*run)(const struct tool_run *t, struct tool_result *out, struct err *err);

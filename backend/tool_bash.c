@@ -12,8 +12,9 @@
 #include "tool.h"
 
 #define ARG_MAX_BYTES (100 << 10) /* a longer script goes through a file: Linux takes 128 KiB in one argument */
-#define POLL_MS  500        /* longest single wait: how quickly `stop` is seen */
-#define TAIL_MAX (TOOL_BYTES + REDACT_CONTEXT) /* output read for a result: a line's begin and a secret's are before the cut */
+#define POLL_MS	      500	  /* longest single wait: how quickly `stop` is seen */
+#define TAIL_MAX                                                                                                       \
+	(TOOL_BYTES + REDACT_CONTEXT) /* output read for a result: a line's begin and a secret's are before the cut */
 
 /* The last TOOL_LINES whole lines within TOOL_BYTES. Returns where they begin. */
 static size_t tail_start(const struct buf *b, bool complete)
@@ -42,15 +43,18 @@ static int wait_for(const struct tool_run *t, struct env_job *job, struct err *e
 }
 
 /* Remarks come after the output, each on its own line, so that they cannot be taken for output. */
-static void remarks(const struct tool_run *t, const struct env_job *job, size_t shown, const char *spill, int timeout_ms,
-		    struct tool_result *out)
+static void remarks(const struct tool_run *t, const struct env_job *job, size_t shown, const char *spill,
+		    int timeout_ms, struct tool_result *out)
 {
 	if (out->text.n && !buf_ends(&out->text, "\n"))
 		buf_addc(&out->text, '\n');
 	if (!job->output)
 		buf_adds(&out->text, "(no output)\n");
 	if (shown < job->output)
-		buf_addf(&out->text, "[only the end is shown: %zu of %" PRIu64 " bytes; all of it is in %s until newer ones push it out]\n", shown, job->output, spill);
+		buf_addf(&out->text,
+			 "[only the end is shown: %zu of %" PRIu64
+			 " bytes; all of it is in %s until newer ones push it out]\n",
+			 shown, job->output, spill);
 	if (job->state == ENV_JOB_LOST)
 		buf_adds(&out->text, "[interrupted: the sandbox was restarted while the command ran]\n");
 	else if (job->timed_out)
@@ -64,7 +68,8 @@ static void remarks(const struct tool_run *t, const struct env_job *job, size_t 
 	out->error = job->state != ENV_JOB_EXITED || job->exit_code || job->timed_out || job->killed || job->overflow;
 }
 
-static int collect(const struct tool_run *t, const struct env_job *job, int timeout_ms, struct tool_result *out, struct err *err)
+static int collect(const struct tool_run *t, const struct env_job *job, int timeout_ms, struct tool_result *out,
+		   struct err *err)
 {
 	CLEAN_BUF struct buf raw = BUF_INIT;
 	uint64_t from = job->output > TAIL_MAX ? job->output - TAIL_MAX : 0;
@@ -115,13 +120,14 @@ int tool_bash(const struct tool_run *t, struct tool_result *out, struct err *err
 	if (strlen(command) > ARG_MAX_BYTES) {
 		int wrote = env_write(t->env, script, command, strlen(command), ENV_WRITE_PARENTS, &why);
 		if (wrote)
-			return tool_env_lost(wrote) ? err_set(err, -wrote, "%s", why.text) : tool_fail(out, "%s", why.text);
+			return tool_env_lost(wrote) ? err_set(err, -wrote, "%s", why.text)
+						    : tool_fail(out, "%s", why.text);
 		argv[1] = script;
 		argv[2] = NULL;
 	}
 	struct env_exec exec = {.job = t->job, .argv = argv, .cwd = t->clone, .timeout_ms = timeout_ms};
-	/* A known id is not started again, and the record of a job is on the sandbox's disk before its process exists: so
-	 * this is right for a first try and after a restart alike. */
+	/* A known id is not started again, and the record of a job is on the sandbox's disk before its process exists:
+	 * so this is right for a first try and after a restart alike. */
 	int rc = env_start(t->env, &exec, &why);
 	if (rc && tool_env_lost(rc))
 		return err_set(err, -rc, "%s", why.text);

@@ -12,7 +12,7 @@
 #include "redact.h"
 #include "tool.h"
 
-#define CHUNK    (256 << 10) /* bytes asked for at once when lines are counted */
+#define CHUNK	 (256 << 10) /* bytes asked for at once when lines are counted */
 #define FILE_MAX (16 << 20)  /* bytes of a file that edit takes */
 
 /* What a file call answers when the sandbox refused it; -ENOTCONN and the like go up. */
@@ -28,10 +28,10 @@ static int refused(int rc, const char *path, const struct err *why, struct tool_
 struct reading {
 	uint64_t line, first, limit; /* the line that comes next, the first and number of lines wanted (from 1) */
 	uint64_t shown;
-	bool full, more;             /* the limits are reached; something follows */
-	struct buf raw;              /* what is shown is raw[start, end); around it is what a secret may begin or end in */
+	bool full, more; /* the limits are reached; something follows */
+	struct buf raw;	 /* what is shown is raw[start, end); around it is what a secret may begin or end in */
 	size_t start, end;
-	size_t cut;                  /* bytes of the one line that was too long to be shown whole, 0: none was */
+	size_t cut; /* bytes of the one line that was too long to be shown whole, 0: none was */
 };
 
 static void pass_line(struct reading *r, const char *p, size_t n)
@@ -94,10 +94,13 @@ static int read_lines(const struct tool_run *t, const char *path, struct reading
 		size_t got = b.n - before;
 		off += got;
 		if (memchr(b.p ? b.p + before : "", 0, got))
-			return err_set(err, EILSEQ, "this is no text file (NUL at byte %" PRIu64 "); look at it with bash", off - got);
+			return err_set(err, EILSEQ,
+				       "this is no text file (NUL at byte %" PRIu64 "); look at it with bash",
+				       off - got);
 		take_lines(r, &b, got < CHUNK);
 		if (b.n > FILE_MAX)
-			return err_set(err, EFBIG, "line %" PRIu64 " is too long to be shown; look at it with bash", r->line);
+			return err_set(err, EFBIG, "line %" PRIu64 " is too long to be shown; look at it with bash",
+				       r->line);
 		if (got < CHUNK)
 			break;
 		if (atomic_load(t->cancel))
@@ -132,7 +135,9 @@ int tool_read(const struct tool_run *t, struct tool_result *out, struct err *err
 	int rc = env_stat(t->env, full, &st, &why);
 	free(st.real);
 	if (!rc && !S_ISREG(st.mode))
-		return tool_fail(out, S_ISDIR(st.mode) ? "%s is a folder; list it with bash: ls" : "%s is no regular file", path);
+		return tool_fail(out,
+				 S_ISDIR(st.mode) ? "%s is a folder; list it with bash: ls" : "%s is no regular file",
+				 path);
 	struct reading r = {.line = 1, .first = (uint64_t)offset, .limit = (uint64_t)limit};
 	rc = rc ? rc : read_lines(t, full, &r, &why);
 	if (!rc)
@@ -189,7 +194,8 @@ static int find_edits(const cJSON *list, const struct buf *file, struct edit *e,
 {
 	size_t i = 0;
 	const cJSON *item;
-	cJSON_ArrayForEach(item, list) {
+	cJSON_ArrayForEach(item, list)
+	{
 		const char *old = json_str(item, "oldText");
 		e[i].new_text = json_str(item, "newText");
 		if (!old || !e[i].new_text || !*old)
@@ -197,10 +203,12 @@ static int find_edits(const cJSON *list, const struct buf *file, struct edit *e,
 		e[i].old_n = strlen(old);
 		const char *found = memmem(buf_str(file), file->n, old, e[i].old_n);
 		if (!found)
-			return err_set(err, EINVAL, "the oldText of edit %zu does not stand in the file; read it again", i + 1);
+			return err_set(err, EINVAL, "the oldText of edit %zu does not stand in the file; read it again",
+				       i + 1);
 		e[i].at = (size_t)(found - buf_str(file));
 		if (memmem(found + 1, file->n - e[i].at - 1, old, e[i].old_n))
-			return err_set(err, EINVAL, "the oldText of edit %zu stands more than once; make it longer", i + 1);
+			return err_set(err, EINVAL, "the oldText of edit %zu stands more than once; make it longer",
+				       i + 1);
 		i++;
 	}
 	qsort(e, i, sizeof *e, by_place);

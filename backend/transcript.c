@@ -73,11 +73,13 @@ static int add(struct tx *tx, struct session *s, enum entry_kind kind, const str
 	char when[CLOCK_TEXT];
 	CLEAN_BUF struct buf body = BUF_INIT;
 	int64_t seq = s->entries + 1;
-	buf_addf(&body, "{\"seq\":%" PRId64 ",\"time\":\"%s\",\"kind\":\"%s\"%s}\n", seq, clock_rfc3339(tx->now_ms, when),
-		 names[kind], buf_str(fields));
-	int rc = db_run(tx->db, err, "INSERT INTO entries(session,seq,at_ms,kind,run,body,md,md_off,json_off) "
-				     "VALUES(?,?,?,?,?,?,?,?,?)", "iiitittii",
-			s->id, seq, tx->now_ms, names[kind], s->run, buf_str(&body), buf_str(md), s->md_size, s->json_size);
+	buf_addf(&body, "{\"seq\":%" PRId64 ",\"time\":\"%s\",\"kind\":\"%s\"%s}\n", seq,
+		 clock_rfc3339(tx->now_ms, when), names[kind], buf_str(fields));
+	int rc = db_run(tx->db, err,
+			"INSERT INTO entries(session,seq,at_ms,kind,run,body,md,md_off,json_off) "
+			"VALUES(?,?,?,?,?,?,?,?,?)",
+			"iiitittii", s->id, seq, tx->now_ms, names[kind], s->run, buf_str(&body), buf_str(md),
+			s->md_size, s->json_size);
 	if (rc)
 		return rc;
 	s->entries = seq;
@@ -179,7 +181,8 @@ static void show_args(struct buf *md, const char *name, const char *args)
 	fenced(md, "json", args);
 }
 
-int transcript_call(struct tx *tx, struct session *s, const char *id, const char *name, const char *args, struct err *err)
+int transcript_call(struct tx *tx, struct session *s, const char *id, const char *name, const char *args,
+		    struct err *err)
 {
 	CLEAN_BUF struct buf md = BUF_INIT;
 	CLEAN_BUF struct buf fields = BUF_INIT;
@@ -210,7 +213,8 @@ int log_add(struct tx *tx, struct session *s, const char *text, struct err *err)
 	char when[CLOCK_TEXT];
 	CLEAN_BUF struct buf line = BUF_INIT;
 	buf_addf(&line, "%s %s\n", clock_rfc3339(tx->now_ms, when), text);
-	int rc = db_run(tx->db, err, "INSERT INTO logs(session,off,line) VALUES(?,?,?)", "iit", s->id, s->log_size, buf_str(&line));
+	int rc = db_run(tx->db, err, "INSERT INTO logs(session,off,line) VALUES(?,?,?)", "iit", s->id, s->log_size,
+			buf_str(&line));
 	if (rc)
 		return rc;
 	s->log_size += (int64_t)line.n;

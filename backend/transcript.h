@@ -6,12 +6,12 @@
 #include "session.h"
 
 enum entry_kind {
-	ENTRY_USER,        /* message, text; typed: the number, if text is the option that it picked */
+	ENTRY_USER,	   /* message, text; typed: the number, if text is the option that it picked */
 	ENTRY_ASSISTANT,   /* model, text, thinking, stop, calls: number of tool calls that follow */
 	ENTRY_TOOL_CALL,   /* id, name, input */
 	ENTRY_TOOL_RESULT, /* id, name, text, error */
-	ENTRY_NOTICE,      /* text: from the host to the reader; never sent to the model */
-	ENTRY_SHIP,        /* text: the host's request to the model in a ship */
+	ENTRY_NOTICE,	   /* text: from the host to the reader; never sent to the model */
+	ENTRY_SHIP,	   /* text: the host's request to the model in a ship */
 	ENTRY_KINDS,
 };
 const char *entry_name(enum entry_kind kind);
@@ -24,7 +24,8 @@ int transcript_ship(struct tx *tx, struct session *s, const char *text, struct e
 /* final: it is the run's answer: plan, question and answer are taken from it. */
 int transcript_assistant(struct tx *tx, struct session *s, const char *model, const char *text, const char *thinking,
 			 const char *stop, int calls, bool final, struct err *err);
-int transcript_call(struct tx *tx, struct session *s, const char *id, const char *name, const char *args, struct err *err);
+int transcript_call(struct tx *tx, struct session *s, const char *id, const char *name, const char *args,
+		    struct err *err);
 int transcript_result(struct tx *tx, struct session *s, const char *id, const char *name, const char *text, bool error,
 		      struct err *err);
 

@@ -22,8 +22,8 @@
 #include "usage.h"
 #include "view.h"
 
-#define PARTIAL_MS   100   /* streamed text is committed at most so often (spec: at most 100 ms apart) */
-#define AGENTS_MAX   (64 << 10) /* bytes of AGENTS.md that go into the prompt */
+#define PARTIAL_MS 100	      /* streamed text is committed at most so often (spec: at most 100 ms apart) */
+#define AGENTS_MAX (64 << 10) /* bytes of AGENTS.md that go into the prompt */
 
 /* ---- the prompt ---- */
 
@@ -53,7 +53,8 @@ static int used(struct tx *tx, struct session *s, struct backend *b, const char 
 		const struct model_reply *r, struct err *err)
 {
 	struct config *c = backend_config(b);
-	int rc = usage_request(tx, s, c, model, end, r ? r->tokens_in : 0, r ? r->tokens_out : 0, r ? r->tokens_cached : 0, err);
+	int rc = usage_request(tx, s, c, model, end, r ? r->tokens_in : 0, r ? r->tokens_out : 0,
+			       r ? r->tokens_cached : 0, err);
 	config_put(c);
 	return rc;
 }
@@ -64,7 +65,7 @@ struct pin {
 	struct worker *w;
 	int64_t n, cutoff;
 	char *model, *prompt; /* of the pinned request */
-	bool nothing;         /* every message was withdrawn before a request was made of it */
+	bool nothing;	      /* every message was withdrawn before a request was made of it */
 };
 
 static int prompt_id(struct tx *tx, const char *text, int64_t *id, struct err *err)
@@ -79,8 +80,10 @@ static bool pinned_before(struct tx *tx, struct session *s, struct pin *p, int *
 {
 	struct rows r;
 	bool found = false;
-	*rc = db_query(tx->db, &r, err, "SELECT n, cutoff, model, text FROM requests JOIN prompts ON prompts.id=prompt "
-					"WHERE session=? AND n=? AND state='pinned'", "ii", s->id, s->request);
+	*rc = db_query(tx->db, &r, err,
+		       "SELECT n, cutoff, model, text FROM requests JOIN prompts ON prompts.id=prompt "
+		       "WHERE session=? AND n=? AND state='pinned'",
+		       "ii", s->id, s->request);
 	if (!*rc && rows_next(&r)) {
 		found = true;
 		p->n = row_int(&r, 0);
@@ -118,7 +121,9 @@ static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 		s->live = live_make(s->run, true, NULL);
 	}
 	if (pinned_before(tx, s, p, &rc, err) || rc) {
-		rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET partial='' WHERE session=? AND n=?", "ii", s->id, p->n);
+		rc = rc ? rc
+			: db_run(tx->db, err, "UPDATE requests SET partial='' WHERE session=? AND n=?", "ii", s->id,
+				 p->n);
 		rc = rc ? rc : used(tx, s, p->w->b, p->model, USE_ABORTED, NULL, err);
 		rc = rc ? rc : plan_back(tx, s, err);
 		return rc ? rc : log_add(tx, s, "a model request was cut off by a restart; it is sent again", err);
@@ -140,9 +145,10 @@ static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	s->retry_ms = 0;
 	if (s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", "");
-	return db_run(tx->db, err, "INSERT INTO requests(session,n,run,at_ms,model,prompt,cutoff,state,partial) "
-				   "VALUES(?,?,?,?,?,?,?,'pinned','')", "iiiitii", s->id, p->n, s->run, tx->now_ms, p->model,
-		      prompt, p->cutoff);
+	return db_run(tx->db, err,
+		      "INSERT INTO requests(session,n,run,at_ms,model,prompt,cutoff,state,partial) "
+		      "VALUES(?,?,?,?,?,?,?,'pinned','')",
+		      "iiiitii", s->id, p->n, s->run, tx->now_ms, p->model, prompt, p->cutoff);
 }
 
 /* ---- streaming ---- */
@@ -174,7 +180,8 @@ static int partial_fn(struct tx *tx, void *arg, struct err *err)
 	}
 	live_put(s->live);
 	s->live = live_make(p->run, true, &p->all);
-	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=? AND state='pinned'", "tii", buf_str(&p->text), p->session, p->n);
+	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=? AND state='pinned'", "tii",
+		      buf_str(&p->text), p->session, p->n);
 }
 
 static void partial_free(void *arg, int rc, const struct err *err)
@@ -231,10 +238,13 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	bool final = !r->n_calls;
 	utf8_clean(&text, buf_str(&r->text), r->text.n);
 	utf8_clean(&thinking, buf_str(&r->thinking), r->thinking.n);
-	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop, (int)r->n_calls, final, err);
+	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop,
+				      (int)r->n_calls, final, err);
 	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
 	rc = rc ? rc : used(tx, s, d->w->b, d->pin->model, USE_DONE, r, err);
-	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii", s->id, d->pin->n);
+	rc = rc ? rc
+		: db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii",
+			 s->id, d->pin->n);
 	rc = rc ? rc : plan_back(tx, s, err);
 	if (rc)
 		return rc;
@@ -272,7 +282,8 @@ static bool try_again(struct tx *tx, struct session *s, struct faulty *f)
 		return false;
 	if (!s->retry_since_ms || s->retry_since_ms > tx->now_ms)
 		s->retry_since_ms = tx->now_ms;
-	int64_t wait = fault_backoff_ms(f->fault, s->attempt, (uint64_t)clock_mono_us()), spent = tx->now_ms - s->retry_since_ms;
+	int64_t wait = fault_backoff_ms(f->fault, s->attempt, (uint64_t)clock_mono_us()),
+		spent = tx->now_ms - s->retry_since_ms;
 	if (spent + wait > limit) {
 		err_prefix(f->why, f->fault->retry_after_ms > limit
 					   ? "the server asks for a longer wait than retry.limit allows"
@@ -286,7 +297,8 @@ static bool try_again(struct tx *tx, struct session *s, struct faulty *f)
 static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	struct faulty *f = arg;
-	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id, f->pin->n);
+	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id,
+			f->pin->n);
 	rc = rc ? rc : plan_back(tx, s, err);
 	rc = rc ? rc : used(tx, s, f->w->b, f->pin->model, USE_FAILED, f->reply, err);
 	s->attempt++;
@@ -304,9 +316,12 @@ static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *e
 {
 	struct worker *w = arg;
 	int rc = calls_abandon(tx, s, "stopped by the user", err);
-	if (!rc && db_int(tx->db, 0, "SELECT 1 FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", s->id, s->request))
+	if (!rc && db_int(tx->db, 0, "SELECT 1 FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", s->id,
+			  s->request))
 		rc = used(tx, s, w->b, s->setting[SETTING_MODEL], USE_ABORTED, NULL, err);
-	rc = rc ? rc : db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i", s->id);
+	rc = rc ? rc
+		: db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i",
+			 s->id);
 	rc = rc ? rc : plan_back(tx, s, err);
 	rc = rc ? rc : transcript_notice(tx, s, "stopped by the user", err);
 	s->stopping = 0;
@@ -338,8 +353,14 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 		return err ? -err->code : -EINVAL;
 	int rc = worker_commit(w, before_fn, &sink.before, err);
 	rc = rc ? rc : context_build(w->db, w->id, pin->cutoff, &ctx, err);
-	struct model_request q = {.model = pin->model, .project = w->s->project, .n = pin->n, .system = pin->prompt,
-				  .context = &ctx, .cancel = &w->cancel, .text = stream, .arg = &sink};
+	struct model_request q = {.model = pin->model,
+				  .project = w->s->project,
+				  .n = pin->n,
+				  .system = pin->prompt,
+				  .context = &ctx,
+				  .cancel = &w->cancel,
+				  .text = stream,
+				  .arg = &sink};
 	rc = rc ? rc : kind->run(&q, d->reply, fault, err);
 	context_release(&ctx);
 	buf_release(&sink.text);

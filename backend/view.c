@@ -39,7 +39,8 @@ static void texts(struct view *v, const struct session *s)
 {
 	v->text[TEXT_TRANSCRIPT] = (struct text_info){(uint64_t)s->md_size, s->transcript_ms};
 	v->text[TEXT_JSONL] = (struct text_info){(uint64_t)s->json_size, s->transcript_ms};
-	v->text[TEXT_PLAN] = (struct text_info){(uint64_t)s->plan_size, s->plan_ms > s->transcript_ms ? s->plan_ms : s->transcript_ms};
+	v->text[TEXT_PLAN] = (struct text_info){(uint64_t)s->plan_size,
+						s->plan_ms > s->transcript_ms ? s->plan_ms : s->transcript_ms};
 	v->text[TEXT_QUESTION] = (struct text_info){(uint64_t)s->question_size, s->transcript_ms};
 	v->text[TEXT_ANSWER] = (struct text_info){(uint64_t)s->answer_size, s->transcript_ms};
 	v->text[TEXT_CHECKS] = s->checks;

@@ -48,8 +48,10 @@ static bool stopping(struct watch *w)
 static void look(struct watch *w, struct db *db)
 {
 	struct rows r;
-	int rc = db_query(db, &r, NULL, "SELECT id, sandbox, sandbox_state FROM sessions WHERE destroyed_ms IS NULL AND "
-					"sandbox_state LIKE '% running%'", "");
+	int rc = db_query(db, &r, NULL,
+			  "SELECT id, sandbox, sandbox_state FROM sessions WHERE destroyed_ms IS NULL AND "
+			  "sandbox_state LIKE '% running%'",
+			  "");
 	while (!rc && rows_next(&r) && !stopping(w)) {
 		CLEAN_FREE char *was = xstrdup(row_text(&r, 2));
 		struct found f = {.id = row_int(&r, 0), .was = was};

@@ -45,17 +45,14 @@ static int say(int code, const struct err *err)
 
 /* ---- where ---- */
 
-static int default_dir(struct mounting *m, struct err *err)
+static int find_dir(struct mounting *m, struct err *err)
 {
 	const char *home = getenv("HOME");
-	if (m->opt->dir) {
-		m->dir = mount_resolve(m->opt->dir);
-		return m->dir ? 0 : err_sys(err, errno, "cannot find the parent of %s", m->opt->dir);
-	}
-	if (!home || home[0] != '/')
+	if (!m->opt->dir && (!home || home[0] != '/'))
 		return err_set(err, ENOENT, "HOME is not set; say where to mount: berthfs mount DIR");
-	m->dir = xasprintf("%s/berth", home);
-	return 0;
+	CLEAN_FREE char *dir = m->opt->dir ? xstrdup(m->opt->dir) : xasprintf("%s/berth", home);
+	m->dir = mount_resolve(dir);
+	return m->dir ? 0 : err_sys(err, errno, "cannot find the parent of %s", dir);
 }
 
 /* Clears away a mount of ours whose daemon is dead; refuses to mount over another berthfs. */
@@ -324,7 +321,7 @@ int mount_main(const struct mount_options *opt)
 	struct mounting m = {.opt = opt, .instance = {-1, -1}, .log_fd = -1, .parent_fd = -1};
 	if (paths_init(&m.paths, &err))
 		return say(EX_OSERR, &err);
-	int code = default_dir(&m, &err) ? say(EX_NOINPUT, &err) : -1;
+	int code = find_dir(&m, &err) ? say(EX_NOINPUT, &err) : -1;
 	if (code < 0 && !opt->foreground)
 		code = to_background(&m);
 	if (code < 0 && instance_claim(&m.paths, &m.instance, &err))

@@ -91,13 +91,21 @@ int mount_detach(const char *path)
 char *mount_resolve(const char *dir)
 {
 	CLEAN_FREE char *a = xstrdup(dir), *b = xstrdup(dir);
+	struct mounted m;
 	const char *name = basename(a);
 	if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, "/"))
 		return realpath(dir, NULL);
 	CLEAN_FREE char *parent = realpath(dirname(b), NULL);
 	if (!parent)
 		return NULL;
-	return xasprintf("%s/%s", strcmp(parent, "/") ? parent : "", name);
+	char *path = xasprintf("%s/%s", strcmp(parent, "/") ? parent : "", name);
+	bool is_mount = !mountinfo_at(path, &m);
+	mounted_release(&m);
+	char *real = is_mount ? NULL : realpath(path, NULL); /* no mount: it may be looked at; a symlink, then */
+	if (!real)
+		return path;
+	free(path);
+	return real;
 }
 
 bool path_is_in(const char *path, const char *dir)

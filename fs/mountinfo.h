@@ -20,7 +20,8 @@ bool mounted_is_ours(const struct mounted *m); /* a berthfs of this user */
 /* Detaches it even if its daemon hangs or is dead, or files in it are open: umount2() as root, else fusermount3. */
 int mount_detach(const char *path);
 
-/* Absolute path of a directory that may be a dead mount: only its parents are looked at. malloc'd; NULL: errno. */
+/* Absolute path without symlinks of a directory that may be a dead mount: then only its parents are looked at. It need
+ * not exist. malloc'd; NULL: errno. */
 char *mount_resolve(const char *dir);
 /* Is path the same as dir or below it? */
 bool path_is_in(const char *path, const char *dir);

@@ -41,11 +41,13 @@ struct op {
 	enum op_kind kind;
 	unsigned refs; /* one while unanswered, one for each request that the backend has */
 	struct timer timer;
-	void (*late)(struct op *); /* when the timer fires; NULL: ETIMEDOUT with words */
-	void (*then)(struct op *,
-		     struct request *); /* when the backend has answered; look at op->req before replying */
-	void (*wake)(struct op *);	/* when the list that it waits in is woken; it has been taken out of the list */
-	size_t size;			/* of the READ or WRITE */
+	/* When the timer fires; NULL: ETIMEDOUT with words. */
+	void (*late)(struct op *);
+	/* When the backend has answered; look at op->req before replying. */
+	void (*then)(struct op *, struct request *);
+	/* When the list that it waits in is woken; it has been taken out of the list. */
+	void (*wake)(struct op *);
+	size_t size; /* of the READ or WRITE */
 	off_t off;
 	uint64_t version; /* of the view that a snapshot is asked for */
 	void *data;	  /* of the file that parked it; freed with free() */

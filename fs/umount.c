@@ -59,10 +59,9 @@ int umount_main(const char *dir)
 		return EX_OSERR;
 	}
 	bool known = !record_read(&paths, &r);
-	CLEAN_FREE char *path = dir ? mount_resolve(dir) : xstrdup(known ? r.dir : NULL);
 	const char *home = getenv("HOME");
-	if (!path && !dir && home)
-		path = xasprintf("%s/berth", home);
+	CLEAN_FREE char *usual = home ? xasprintf("%s/berth", home) : NULL;
+	CLEAN_FREE char *path = dir ? mount_resolve(dir) : known ? xstrdup(r.dir) : usual ? mount_resolve(usual) : NULL;
 	pid_t pid = instance_pid(&paths);
 	int code;
 	if (!path) {

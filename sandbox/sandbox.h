@@ -29,20 +29,21 @@ struct sandbox_size {
 int sandbox_size(const char *name, struct sandbox_size *out);
 
 enum sandbox_state {
-	SANDBOX_NONE,    /* never made, or destroyed */
-	SANDBOX_DOWN,    /* its disk is there, nothing runs */
+	SANDBOX_NONE,	 /* never made, or destroyed */
+	SANDBOX_DOWN,	 /* its disk is there, nothing runs */
 	SANDBOX_RUNNING, /* its tool daemon can be reached */
 };
 
 struct sandbox_spec {
 	const struct paths *paths;
-	const char *kind;           /* "vm" or "dir" */
-	int64_t id;                 /* session id */
-	const char *name;           /* session name: becomes the host name */
-	const char *size;           /* size name; ignored by dir */
-	int boot_timeout_ms;        /* from start to the first answer of the tool daemon */
-	const atomic_bool *cancel;  /* or NULL; true ends the call with -ECANCELED */
-	/* Progress for `status` and `log`: a line of words, e.g. "building the base image (2 of 5): packages". May be NULL. */
+	const char *kind;	   /* "vm" or "dir" */
+	int64_t id;		   /* session id */
+	const char *name;	   /* session name: becomes the host name */
+	const char *size;	   /* size name; ignored by dir */
+	int boot_timeout_ms;	   /* from start to the first answer of the tool daemon */
+	const atomic_bool *cancel; /* or NULL; true ends the call with -ECANCELED */
+	/* Progress for `status` and `log`: a line of words, e.g. "building the base image (2 of 5): packages". May be
+	 * NULL. */
 	void (*progress)(void *arg, const char *line);
 	void *arg;
 };
@@ -78,7 +79,7 @@ void sandbox_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, 
 /* ---- hidden verbs of the program: processes that outlive the daemon ---- */
 
 int sandbox_keeper_main(int argc, char **argv); /* berthfs vm-keeper ...: parent of one QEMU */
-int sandbox_tools_main(int argc, char **argv);  /* berthfs tool-daemon ...: the tool daemon of kind dir */
+int sandbox_tools_main(int argc, char **argv);	/* berthfs tool-daemon ...: the tool daemon of kind dir */
 
 /* ---- env: a connection to the tool daemon inside a sandbox; one thread at a time ---- */
 
@@ -94,27 +95,27 @@ const char *env_home(const struct env *env);
 /* Every exec is a job with an id that the tool daemon keeps, with its output and exit code, until it is
  * acknowledged. Standard output and standard error go, in the order written, to one file of the job. */
 struct env_exec {
-	const char *job;             /* 1-64 of letters, digits, . _ - */
-	const char *const *argv;     /* NULL-terminated, no shell; for a script: {"/bin/bash", "-c", text, NULL} */
-	const char *cwd;             /* absolute, or relative to env_home(); NULL: env_home() */
-	const char *const *environ;  /* "KEY=value" added, or NULL */
-	int timeout_ms;              /* 0: none; over it the job's process tree is killed */
+	const char *job;	    /* 1-64 of letters, digits, . _ - */
+	const char *const *argv;    /* NULL-terminated, no shell; for a script: {"/bin/bash", "-c", text, NULL} */
+	const char *cwd;	    /* absolute, or relative to env_home(); NULL: env_home() */
+	const char *const *environ; /* "KEY=value" added, or NULL */
+	int timeout_ms;		    /* 0: none; over it the job's process tree is killed */
 };
 
 enum env_job_state {
 	ENV_JOB_UNKNOWN, /* never heard of (or acknowledged) */
 	ENV_JOB_RUNNING,
-	ENV_JOB_EXITED,  /* the shell has exited; children that hold the output do not count */
-	ENV_JOB_LOST,    /* it was running when the sandbox itself went down */
+	ENV_JOB_EXITED, /* the shell has exited; children that hold the output do not count */
+	ENV_JOB_LOST,	/* it was running when the sandbox itself went down */
 };
 
 struct env_job {
 	enum env_job_state state;
-	int exit_code;     /* EXITED: 0-255, 128+n for a signal */
-	bool timed_out;    /* killed by timeout_ms */
-	bool killed;       /* killed by env_kill() */
-	bool overflow;     /* killed because its output passed 256 MiB */
-	uint64_t output;   /* bytes of output so far */
+	int exit_code;	 /* EXITED: 0-255, 128+n for a signal */
+	bool timed_out;	 /* killed by timeout_ms */
+	bool killed;	 /* killed by env_kill() */
+	bool overflow;	 /* killed because its output passed 256 MiB */
+	uint64_t output; /* bytes of output so far */
 };
 
 /* Starts a job. An id that is known already is not started again and gives 0 (so a repeat after a crash is safe).
@@ -138,9 +139,9 @@ int env_run(struct env *env, const struct env_exec *exec, const atomic_bool *can
 
 struct env_stat {
 	uint64_t size;
-	uint32_t mode;  /* st_mode */
+	uint32_t mode; /* st_mode */
 	int64_t mtime_ms;
-	char *real;     /* resolved absolute path inside the sandbox; malloc'd by env_stat(), free with free() */
+	char *real; /* resolved absolute path inside the sandbox; malloc'd by env_stat(), free with free() */
 };
 
 /* Paths are absolute or relative to env_home(). Errors are those of the system call inside the sandbox. */
@@ -149,9 +150,10 @@ int env_read(struct env *env, const char *path, uint64_t offset, size_t max, str
 enum { ENV_WRITE_PARENTS = 1, ENV_WRITE_APPEND = 2 };
 /* Replaces (temporary file and rename, mode and owner of an existing file kept) or appends. New files are 0644. */
 int env_write(struct env *env, const char *path, const void *data, size_t n, int flags, struct err *err);
-/* From here on env_read() and env_write() refuse (-EACCES in words) what the patterns protect (backend/base/guard.h), judged
- * inside the sandbox by what was really opened: links, `..`, hard links and /proc lead nowhere. NULL: nothing. */
+/* From here on env_read() and env_write() refuse (-EACCES in words) what the patterns protect (backend/base/guard.h),
+ * judged inside the sandbox by what was really opened: links, `..`, hard links and /proc lead nowhere. NULL: nothing.
+ */
 void env_guard(struct env *env, const char *patterns);
 int env_remove(struct env *env, const char *path, struct err *err); /* a file; missing is success */
-int env_send_file(struct env *env, const char *host_path, const char *path, struct err *err);    /* streamed */
+int env_send_file(struct env *env, const char *host_path, const char *path, struct err *err);	 /* streamed */
 int env_receive_file(struct env *env, const char *path, const char *host_path, struct err *err); /* streamed */

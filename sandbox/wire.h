@@ -47,11 +47,11 @@ enum wire_op {
 	WIRE_STAT,	/* PATH -> SIZE, MODE, MTIME, PATH */
 	WIRE_READ,	/* PATH, OFFSET, MAX, GUARD? -> SIZE, GENERATION; payload */
 	WIRE_APPEND,	/* PATH, FLAGS, GUARD?; payload: appended at once */
-	WIRE_PUT,	/* PATH, FLAGS, GUARD?: begins to replace a file; the one before that was not ended is forgotten */
-	WIRE_PUT_DATA,	/* payload: the next bytes */
-	WIRE_PUT_END,	/* puts it in place */
-	WIRE_REMOVE,	/* PATH */
-	WIRE_SHUTDOWN,	/* ends all jobs and the daemon; in a VM powers off. The answer comes first */
+	WIRE_PUT, /* PATH, FLAGS, GUARD?: begins to replace a file; the one before that was not ended is forgotten */
+	WIRE_PUT_DATA, /* payload: the next bytes */
+	WIRE_PUT_END,  /* puts it in place */
+	WIRE_REMOVE,   /* PATH */
+	WIRE_SHUTDOWN, /* ends all jobs and the daemon; in a VM powers off. The answer comes first */
 	WIRE_OPS,
 };
 

@@ -10,19 +10,19 @@ struct buf {
 	size_t cap; /* bytes allocated */
 };
 
-#define BUF_INIT ((struct buf){0})
+#define BUF_INIT  ((struct buf){0})
 #define CLEAN_BUF __attribute__((cleanup(buf_release)))
 
-void buf_release(struct buf *b);               /* frees; b is empty and usable afterwards */
-void buf_reset(struct buf *b);                 /* empties, keeps the memory */
+void buf_release(struct buf *b);	       /* frees; b is empty and usable afterwards */
+void buf_reset(struct buf *b);		       /* empties, keeps the memory */
 void buf_reserve(struct buf *b, size_t extra); /* room for extra more bytes */
 void buf_add(struct buf *b, const void *data, size_t n);
 void buf_adds(struct buf *b, const char *s);
 void buf_addc(struct buf *b, char c);
 __attribute__((format(printf, 2, 3))) void buf_addf(struct buf *b, const char *fmt, ...);
 void buf_addv(struct buf *b, const char *fmt, va_list ap);
-void buf_cut(struct buf *b, size_t n);         /* shortens to n bytes */
-void buf_drop(struct buf *b, size_t n);        /* removes the first n bytes */
-const char *buf_str(const struct buf *b);      /* C string, never NULL, valid until the next change */
-char *buf_take(struct buf *b);                 /* the bytes as a malloc'd C string; b becomes empty */
+void buf_cut(struct buf *b, size_t n);	  /* shortens to n bytes */
+void buf_drop(struct buf *b, size_t n);	  /* removes the first n bytes */
+const char *buf_str(const struct buf *b); /* C string, never NULL, valid until the next change */
+char *buf_take(struct buf *b);		  /* the bytes as a malloc'd C string; b becomes empty */
 bool buf_ends(const struct buf *b, const char *suffix);

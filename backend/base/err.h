@@ -3,7 +3,7 @@
 #pragma once
 
 struct err {
-	int code;       /* errno value, 0 = none */
+	int code;	/* errno value, 0 = none */
 	char text[600]; /* one line, no newline at its end, cut at a UTF-8 boundary */
 };
 

@@ -17,8 +17,8 @@ static inline int take_fd(int *fd) /* moves it out of a CLEAN_FD variable */
 	return n;
 }
 
-int fd_read_full(int fd, void *p, size_t n);        /* 0, -errno, or -EPIPE at an early end */
-int fd_write_full(int fd, const void *p, size_t n); /* 0 or -errno; never SIGPIPE on sockets */
+int fd_read_full(int fd, void *p, size_t n);	      /* 0, -errno, or -EPIPE at an early end */
+int fd_write_full(int fd, const void *p, size_t n);   /* 0 or -errno; never SIGPIPE on sockets */
 int fd_read_all(int fd, struct buf *out, size_t max); /* to the end; -EFBIG past max */
 int fd_nonblock(int fd);
 
@@ -32,5 +32,5 @@ int dir_remove(const char *path, struct err *err);
 
 /* Unix stream sockets. Paths over 107 bytes work: they are reached through a descriptor of their folder. */
 int unix_listen(const char *path, mode_t mode, struct err *err); /* replaces a stale socket; fd or -errno */
-int unix_connect(const char *path, struct err *err);             /* fd or -errno */
-int unix_peer(int fd, uid_t *uid, pid_t *pid);                   /* SO_PEERCRED */
+int unix_connect(const char *path, struct err *err);		 /* fd or -errno */
+int unix_peer(int fd, uid_t *uid, pid_t *pid);			 /* SO_PEERCRED */

@@ -8,11 +8,10 @@ struct list {
 };
 
 #define list_entry(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
-#define list_each(pos, head) for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
+#define list_each(pos, head)	      for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
 /* Safe against removal of pos. */
-#define list_each_safe(pos, head)                                                            \
-	for (struct list *pos = (head)->next, *pos##_n = pos->next; pos != (head); \
-	     pos = pos##_n, pos##_n = pos->next)
+#define list_each_safe(pos, head)                                                                                      \
+	for (struct list *pos = (head)->next, *pos##_n = pos->next; pos != (head); pos = pos##_n, pos##_n = pos->next)
 
 static inline void list_init(struct list *l)
 {

@@ -45,8 +45,9 @@ int paths_init(struct paths *p, struct err *err)
 	CLEAN_FREE char *config_dir = folder("XDG_CONFIG_HOME", home, ".config");
 	if (!p->state || !p->cache || !config_dir || !p->self) {
 		paths_release(p);
-		return err_set(err, ENOENT, "no home directory: set HOME, or XDG_STATE_HOME, XDG_CACHE_HOME and "
-					    "XDG_CONFIG_HOME");
+		return err_set(err, ENOENT,
+			       "no home directory: set HOME, or XDG_STATE_HOME, XDG_CACHE_HOME and "
+			       "XDG_CONFIG_HOME");
 	}
 	if (!p->runtime)
 		p->runtime = xasprintf("%s/run", p->state);

@@ -18,13 +18,13 @@ struct queue {
 
 #define queue_entry(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-int queue_init(struct queue *q);       /* 0 or -errno */
-void queue_release(struct queue *q);   /* the queue must be empty; no other user left */
+int queue_init(struct queue *q);     /* 0 or -errno */
+void queue_release(struct queue *q); /* the queue must be empty; no other user left */
 void queue_push(struct queue *q, struct queue_node *node);
-struct queue_node *queue_pop(struct queue *q);     /* NULL if empty; never blocks */
+struct queue_node *queue_pop(struct queue *q);	   /* NULL if empty; never blocks */
 struct queue_node *queue_pop_all(struct queue *q); /* the whole chain in order, or NULL */
 /* Blocks until an item is there (returned as queue_pop_all) or the queue is closed and empty (NULL). */
 struct queue_node *queue_wait_all(struct queue *q);
 struct queue_node *queue_wait(struct queue *q); /* the same, one item */
-void queue_close(struct queue *q);              /* wakes waiters; later pushes are still kept */
+void queue_close(struct queue *q);		/* wakes waiters; later pushes are still kept */
 int queue_fd(const struct queue *q);

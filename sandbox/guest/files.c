@@ -57,8 +57,8 @@ static uint64_t generation_of(const struct stat *st)
 	return mix(mix(h, (uint64_t)st->st_ctim.tv_sec), (uint64_t)st->st_ctim.tv_nsec);
 }
 
-int files_read(const struct protection *no, const char *path, uint64_t offset, size_t max, struct buf *out, uint64_t *size, uint64_t *generation,
-	       struct err *err)
+int files_read(const struct protection *no, const char *path, uint64_t offset, size_t max, struct buf *out,
+	       uint64_t *size, uint64_t *generation, struct err *err)
 {
 	struct stat st;
 	CLEAN_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -183,7 +183,8 @@ int files_append(const struct protection *no, const char *path, bool parents, co
 	struct stat st;
 	int rc = find_target(&at, no, path, parents, err);
 	if (!rc) {
-		at.fd = openat(at.dir, at.name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+		at.fd = openat(at.dir, at.name,
+			       O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
 		rc = at.fd < 0 ? err_sys(err, errno, "%s", path) : regular(at.fd, path, &st, err);
 	}
 	rc = rc ? rc : protect_fd(no->protect, no->list, at.fd, err);

@@ -19,8 +19,8 @@ struct protection {
 };
 
 /* Up to max bytes from offset, appended to out. generation: another number once the file is another or was written. */
-int files_read(const struct protection *no, const char *path, uint64_t offset, size_t max, struct buf *out, uint64_t *size, uint64_t *generation,
-	       struct err *err);
+int files_read(const struct protection *no, const char *path, uint64_t offset, size_t max, struct buf *out,
+	       uint64_t *size, uint64_t *generation, struct err *err);
 int files_append(const struct protection *no, const char *path, bool parents, const void *p, size_t n, struct err *err);
 int files_remove(const char *path, struct err *err); /* missing is success */
 

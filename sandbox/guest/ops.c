@@ -188,7 +188,8 @@ static int op_read(struct conn *c, const struct wire_msg *m, struct err *err)
 	uint64_t size = 0, generation = 0;
 	int rc = get_path(c, m, &path, err);
 	rc = rc ? rc : get_guard(c, m, &list, &no, err);
-	rc = rc ? rc : files_read(&no, path, wire_num(m, WIRE_OFFSET, 0), get_max(m), &c->data, &size, &generation, err);
+	rc = rc ? rc
+		: files_read(&no, path, wire_num(m, WIRE_OFFSET, 0), get_max(m), &c->data, &size, &generation, err);
 	wire_add_num(&c->out, WIRE_SIZE, size);
 	wire_add_num(&c->out, WIRE_GENERATION, generation);
 	return rc;

@@ -58,7 +58,8 @@ int tools_serve(struct tools *t, int fd, bool greet)
 	}
 	struct start *s = xcalloc(1, sizeof *s);
 	s->greet = greet;
-	s->conn = (struct conn){.tools = t, .config = &t->config, .jobs = t->jobs, .protect = t->protect, .fd = fd, .put = PUT_INIT};
+	s->conn = (struct conn){
+		.tools = t, .config = &t->config, .jobs = t->jobs, .protect = t->protect, .fd = fd, .put = PUT_INIT};
 	pthread_attr_t attr;
 	pthread_t thread;
 	pthread_attr_init(&attr);

@@ -1,5 +1,6 @@
 /* Figures of the engine beside their bars (spec, "Numbers to reach"). Prints `bench NAME: FIGURE (bar BAR) RATIO`; it
- * judges nothing. The peer of the commit rate is plain SQLite in the same run: one connection, one step a transaction. */
+ * judges nothing. The peer of the commit rate is plain SQLite in the same run: one connection, one step a transaction.
+ */
 #include <pthread.h>
 #include <signal.h>
 
@@ -10,8 +11,8 @@
 #include "tests/unit/face.h"
 
 #define THREADS 64
-#define STEPS   400   /* of each thread */
-#define CROWD   10000 /* idle sessions */
+#define STEPS	400   /* of each thread */
+#define CROWD	10000 /* idle sessions */
 
 static double seconds(int64_t from_us)
 {
@@ -40,7 +41,9 @@ static double plain_sqlite(void)
 	sqlite3 *db;
 	CLEAN_FREE char *path = at("plain.db");
 	sqlite3_open(path, &db);
-	sqlite3_exec(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(id INTEGER PRIMARY KEY, b TEXT)", 0, 0, 0);
+	sqlite3_exec(db,
+		     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(id INTEGER PRIMARY KEY, b TEXT)",
+		     0, 0, 0);
 	sqlite3_stmt *st;
 	sqlite3_prepare_v2(db, "INSERT INTO t(b) VALUES(?)", -1, &st, NULL);
 	int64_t from = clock_mono_us();
@@ -68,8 +71,8 @@ static void bench_steps(void)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(t[i], NULL);
 	double rate = THREADS * STEPS / seconds(from), peer = plain_sqlite();
-	printf("bench steps committed, %d sessions, FULL: %.0f/s (bar 10000/s), %.2f of plain SQLite's %.0f/s\n", THREADS, rate,
-	       rate / peer, peer);
+	printf("bench steps committed, %d sessions, FULL: %.0f/s (bar 10000/s), %.2f of plain SQLite's %.0f/s\n",
+	       THREADS, rate, rate / peer, peer);
 }
 
 /* ---- a crowd of idle sessions ---- */
@@ -90,9 +93,14 @@ static void crowd(int n)
 	CLEAN_FREE char *sql = xasprintf(
 		"BEGIN; CREATE TEMP TABLE x AS SELECT * FROM sessions WHERE id=1;"
 		"WITH RECURSIVE c(i) AS (SELECT 2 UNION ALL SELECT i+1 FROM c WHERE i<%d) INSERT INTO sessions "
-		"SELECT c.i,'crowd'||c.i,project,created_ms,changed_ms,destroyed_ms,'idle','',after,base_branch,base_commit,start_commit,head,"
-		"sandbox,'dir down',size,clone,model,network,after_run,ship_to,approvals,settings_ms,0,0,0,0,0,0,0,0,0,0,0,0,0,"
-		"transcript_ms,0,log_ms,0,0,0,0,0,0,0,0,0 FROM x, c; INSERT OR REPLACE INTO counters VALUES('session',%d); COMMIT", n, n);
+		"SELECT "
+		"c.i,'crowd'||c.i,project,created_ms,changed_ms,destroyed_ms,'idle','',after,base_branch,base_commit,"
+		"start_commit,head,"
+		"sandbox,'dir "
+		"down',size,clone,model,network,after_run,ship_to,approvals,settings_ms,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+		"transcript_ms,0,log_ms,0,0,0,0,0,0,0,0,0 FROM x, c; INSERT OR REPLACE INTO counters "
+		"VALUES('session',%d); COMMIT",
+		n, n);
 	char *words = NULL;
 	sqlite3_open(path, &db);
 	if (sqlite3_exec(db, sql, 0, 0, &words) != SQLITE_OK)
@@ -122,8 +130,9 @@ static void bench_crowd(int64_t first)
 	face_start();
 	printf("bench start with %d sessions: %.2f s (bar 1 s)\n", CROWD, seconds(from));
 	face_drain(0);
-	printf("bench daemon memory with %d idle sessions: %ld KiB each (bar 4 KiB; the views of this face are not kept)\n", CROWD,
-	       (rss_kib() - before) / (CROWD / 1000) / 1000);
+	printf("bench daemon memory with %d idle sessions: %ld KiB each (bar 4 KiB; the views of this face are not "
+	       "kept)\n",
+	       CROWD, (rss_kib() - before) / (CROWD / 1000) / 1000);
 	double worst = 0, sum = 0;
 	for (int i = 0; i < 20; i++) {
 		CLEAN_FREE char *name = xasprintf("late%d", i);

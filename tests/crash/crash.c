@@ -22,10 +22,10 @@ static struct shared {
 	int64_t id[SESSIONS];
 	bool sent[SESSIONS][MESSAGES], acked[SESSIONS][MESSAGES];
 	bool shipped[SESSIONS];
-} *shared;
+} * shared;
 
-static const char *const points[] = {"message.commit", "prepare.clone", "turn.pinned", "turn.done", "call.intent",
-				     "call.result",    "sync.fetched",  "ship.pushing", "ship.pushed"};
+static const char *const points[] = {"message.commit", "prepare.clone", "turn.pinned",	"turn.done",  "call.intent",
+				     "call.result",    "sync.fetched",	"ship.pushing", "ship.pushed"};
 
 /* ---- the child ---- */
 
@@ -33,9 +33,12 @@ static void script_for(int s, struct buf *out)
 {
 	for (int i = 0; i < 8 * MESSAGES; i++)
 		buf_addf(out,
-			 "{\"text\":\"step %d\",\"tools\":[{\"name\":\"edit\",\"input\":{\"path\":\"edited%d.txt\",\"edits\":"
-			 "[{\"oldText\":\"mark\",\"newText\":\"%d mark\"}]}},{\"name\":\"bash\",\"input\":{\"command\":\"echo line-%d >> "
-			 "../count && git add . && git commit -qm w%d && git rebase -q refs/berthfs/base && sleep 0.05\"}}]}\n"
+			 "{\"text\":\"step "
+			 "%d\",\"tools\":[{\"name\":\"edit\",\"input\":{\"path\":\"edited%d.txt\",\"edits\":"
+			 "[{\"oldText\":\"mark\",\"newText\":\"%d "
+			 "mark\"}]}},{\"name\":\"bash\",\"input\":{\"command\":\"echo line-%d >> "
+			 "../count && git add . && git commit -qm w%d && git rebase -q refs/berthfs/base && sleep "
+			 "0.05\"}}]}\n"
 			 "{\"text\":\"answer %d\\nSHIP-READY\\n\",\"delay_ms\":20}\n",
 			 i, s, i, i, i, i);
 }
@@ -164,7 +167,8 @@ static void check_effects(int s, const char *jsonl)
 	CHECK_STR(buf_str(&got), buf_str(&want));
 	CHECK_INT(count(jsonl, "\"kind\":\"tool_result\""), 2 * calls);
 	CHECK_INT(count(jsonl, "interrupted"), 0);
-	CLEAN_FREE char *edited = xasprintf("%s/sandboxes/%" PRId64 "/home/project/edited%d.txt", face.paths.state, id, s);
+	CLEAN_FREE char *edited =
+		xasprintf("%s/sandboxes/%" PRId64 "/home/project/edited%d.txt", face.paths.state, id, s);
 	buf_reset(&got);
 	buf_reset(&want);
 	file_read(edited, &got, 1 << 20, NULL);
@@ -187,11 +191,15 @@ static void oracle(void)
 		check_transcript(s, jsonl);
 		check_effects(s, jsonl);
 		const char *ship = face_value(id, VALUE_SHIP);
-		printf("# session %d: %s, %d calls, run %s\n", s, ship, count(jsonl, "\"kind\":\"tool_call\",\"id\"") / 2, face_value(id, VALUE_STATUS));
+		printf("# session %d: %s, %d calls, run %s\n", s, ship,
+		       count(jsonl, "\"kind\":\"tool_call\",\"id\"") / 2, face_value(id, VALUE_STATUS));
 		CHECK(!strncmp(ship, "landed main", 11) || !strncmp(ship, "already on main", 15) ||
 		      !strncmp(ship, "check failed: not rebased", 25) || !strncmp(ship, "moved", 5));
 		if (!strncmp(ship, "landed", 6))
-			CHECK_INT(strcmp(sh("cd remote.git && git merge-base --is-ancestor %s main && echo yes", ship + 12), "yes"), 0);
+			CHECK_INT(strcmp(sh("cd remote.git && git merge-base --is-ancestor %s main && echo yes",
+					    ship + 12),
+					 "yes"),
+				  0);
 	}
 }
 
@@ -205,15 +213,18 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	fixture_begin();
 	face_project();
-	sh("cd project && for i in 0 1 2 3; do echo mark > edited$i.txt; done && git add . && git commit -qm mark && git push -q");
+	sh("cd project && for i in 0 1 2 3; do echo mark > edited$i.txt; done && git add . && git commit -qm mark && "
+	   "git push -q");
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	printf("# %d rounds, seed %u\n", rounds, seed);
 	bool good = true;
 	for (int i = 0; i < rounds && good; i++) {
 		int messages = 1 + i * MESSAGES / rounds;
 		bool named = i < (int)ARRAY_LEN(points) * 2;
-		CLEAN_FREE char *at = xasprintf("%s:%d", points[i % (int)ARRAY_LEN(points)], 1 + (int)(rand_r(&seed) % 3));
-		good = round_of(named ? at : NULL, named ? 30000 : 20 + (int)(rand_r(&seed) % 900), messages, i % 3 == 2);
+		CLEAN_FREE char *at =
+			xasprintf("%s:%d", points[i % (int)ARRAY_LEN(points)], 1 + (int)(rand_r(&seed) % 3));
+		good = round_of(named ? at : NULL, named ? 30000 : 20 + (int)(rand_r(&seed) % 900), messages,
+				i % 3 == 2);
 	}
 	check_failed = !good;
 	oracle();

@@ -73,8 +73,11 @@ static inline int face_start(void)
 	char exe[4096];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
 	if (!face.paths.state) {
-		face.paths = (struct paths){.state = at("state"), .cache = at("cache"), .runtime = at("run"),
-					    .config = at("config"), .self = xstrndup(exe, (size_t)n)};
+		face.paths = (struct paths){.state = at("state"),
+					    .cache = at("cache"),
+					    .runtime = at("run"),
+					    .config = at("config"),
+					    .self = xstrndup(exe, (size_t)n)};
 		dir_make(face.paths.state, 0700, NULL);
 		dir_make(face.paths.runtime, 0700, NULL);
 		const char *text = "sandbox = dir\nsandbox.allow-dir = yes\n";
@@ -166,8 +169,8 @@ static inline bool face_wait(int64_t session, const char *status)
 			return true;
 		face_drain(100);
 	}
-	printf("# session %" PRId64 " is \"%s\", not \"%s\"\n# log:\n%s\n", session, face_value(session, VALUE_STATUS), status,
-	       face_text(session, TEXT_LOG));
+	printf("# session %" PRId64 " is \"%s\", not \"%s\"\n# log:\n%s\n", session, face_value(session, VALUE_STATUS),
+	       status, face_text(session, TEXT_LOG));
 	return false;
 }
 
@@ -178,7 +181,8 @@ static inline bool face_wait_idle(int64_t session)
 			return face.view[session]->idle;
 		face_drain(100);
 	}
-	printf("# session %" PRId64 " is \"%s\"\n%s\n", session, face_value(session, VALUE_STATUS), face_text(session, TEXT_LOG));
+	printf("# session %" PRId64 " is \"%s\"\n%s\n", session, face_value(session, VALUE_STATUS),
+	       face_text(session, TEXT_LOG));
 	return false;
 }
 
@@ -197,7 +201,8 @@ static inline void face_end(void)
 static inline void face_project(void)
 {
 	sh("git init -q -b main project && cd project && echo hello > a.txt && git add . && git commit -qm first");
-	sh("git init -q --bare -b main remote.git && cd project && git remote add origin ../remote.git && git push -q -u origin main");
+	sh("git init -q --bare -b main remote.git && cd project && git remote add origin ../remote.git && git push -q "
+	   "-u origin main");
 }
 
 static inline char *face_script(const char *name, const char *lines)
@@ -229,7 +234,7 @@ static inline void face_config(const char *lines)
 
 /* A script line of one bash call; the command needs its quotes escaped for JSON. */
 #define BASH(command) "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"" command "\"}}]}\n"
-#define SAY(text) "{\"text\":\"" text "\"}\n"
+#define SAY(text)     "{\"text\":\"" text "\"}\n"
 
 /* prepare (may be NULL): after the project is there, before the backend starts; an answer other than 0 skips all. */
 static inline int face_main(int argc, char **argv, int (*prepare)(void))
@@ -258,8 +263,8 @@ static inline int face_main(int argc, char **argv, int (*prepare)(void))
 	return bad;
 }
 
-#define FACE_MAIN()                                         \
-	int main(int argc, char **argv)                     \
-	{                                                   \
-		return face_main(argc, argv, NULL);         \
+#define FACE_MAIN()                                                                                                    \
+	int main(int argc, char **argv)                                                                                \
+	{                                                                                                              \
+		return face_main(argc, argv, NULL);                                                                    \
 	}

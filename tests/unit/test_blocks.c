@@ -70,8 +70,10 @@ static const char *option(const char *text, int k)
 
 TEST(options_by_number)
 {
-	const char *q = "```result\nquestion: Which?\nSome words.\n- left: the left one\n  * right\n7. seven\n3) three\n-none\n- \n```\n";
-	CHECK_STR(question(q), "question: Which?\nSome words.\n1. left: the left one\n2. right\n3. seven\n4. three\n-none\n- \n");
+	const char *q = "```result\nquestion: Which?\nSome words.\n- left: the left one\n  * right\n7. seven\n3) "
+			"three\n-none\n- \n```\n";
+	CHECK_STR(question(q),
+		  "question: Which?\nSome words.\n1. left: the left one\n2. right\n3. seven\n4. three\n-none\n- \n");
 	CHECK_STR(option(q, 1), "left: the left one");
 	CHECK_STR(option(q, 2), "right");
 	CHECK_STR(option(q, 4), "three");

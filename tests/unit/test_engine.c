@@ -6,11 +6,14 @@
 TEST(a_run_with_tools_is_answered_and_synced)
 {
 	int64_t id = face_session("tools",
-			    "{\"text\":\"looking\",\"tools\":[{\"name\":\"read\",\"input\":{\"path\":\"a.txt\"}},"
-			    "{\"name\":\"edit\",\"input\":{\"path\":\"a.txt\",\"edits\":[{\"oldText\":\"hello\",\"newText\":\"bye\"}]}}]}\n"
-			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"cat a.txt && git commit -qam changed && echo done\"}}]}\n"
-			    "{\"text\":\"all done\\n\\n```plan\\n- [x] change\\n```\\n\\n```result\\nquestion: ok?\\n- yes: it is\\n```\\n\"}\n",
-			    "change it");
+				  "{\"text\":\"looking\",\"tools\":[{\"name\":\"read\",\"input\":{\"path\":\"a.txt\"}},"
+				  "{\"name\":\"edit\",\"input\":{\"path\":\"a.txt\",\"edits\":[{\"oldText\":\"hello\","
+				  "\"newText\":\"bye\"}]}}]}\n"
+				  "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"cat a.txt && git commit "
+				  "-qam changed && echo done\"}}]}\n"
+				  "{\"text\":\"all done\\n\\n```plan\\n- [x] change\\n```\\n\\n```result\\nquestion: "
+				  "ok?\\n- yes: it is\\n```\\n\"}\n",
+				  "change it");
 	CHECK(face_wait_idle(id));
 	CHECK_STR(face_value(id, VALUE_STATUS), "asking");
 	CHECK_STR(face_text(id, TEXT_PLAN), "- [x] change\n");
@@ -36,14 +39,18 @@ TEST(messages_are_held_and_released_in_order)
 	CHECK_INT(face_do(REQ_MESSAGE, id, "third\n"), 0);
 	CHECK(face_wait_idle(id));
 	const char *t = face_text(id, TEXT_TRANSCRIPT), *first = strstr(t, "first"), *one = strstr(t, "one"),
-		   *second = strstr(t, "second"), *two = strstr(t, "two"), *third = strstr(t, "third"), *three = strstr(t, "three");
+		   *second = strstr(t, "second"), *two = strstr(t, "two"), *third = strstr(t, "third"),
+		   *three = strstr(t, "three");
 	CHECK(first && first < one && one < second && second < two && two < third && third < three);
 	CHECK_INT(face_do(REQ_MESSAGE, id, " \n\t"), -EINVAL);
 }
 
 TEST(stop_ends_a_command_and_leaves_a_clean_history)
 {
-	int64_t id = face_session("stop", "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 1000\"}}]}\n{\"text\":\"after\"}\n", "go");
+	int64_t id = face_session(
+		"stop",
+		"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 1000\"}}]}\n{\"text\":\"after\"}\n",
+		"go");
 	CHECK(face_wait(id, "running bash"));
 	int64_t from = clock_mono_ms();
 	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
@@ -57,7 +64,8 @@ TEST(stop_ends_a_command_and_leaves_a_clean_history)
 
 TEST(an_overloaded_model_is_tried_again)
 {
-	int64_t id = face_session("busy", "{\"error\":529}\n{\"text\":\"cut of\",\"cut\":true}\n{\"text\":\"fine\"}\n", "go");
+	int64_t id = face_session("busy", "{\"error\":529}\n{\"text\":\"cut of\",\"cut\":true}\n{\"text\":\"fine\"}\n",
+				  "go");
 	CHECK(face_wait(id, "retrying in"));
 	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
 	CHECK(face_wait_idle(id));
@@ -77,10 +85,14 @@ TEST(bad_drafts_are_refused_in_words)
 {
 	static const struct {
 		const char *text, *words;
-	} bad[] = {{"---\ncolour: red\n---\nx", "unknown key"},      {"---\nmodel: script:/no/such\n---\nx", "No such file"},
-		   {"---\nsandbox: moon\n---\nx", "sandbox cannot"}, {"---\nsandbox: container\n---\nx", "not built yet"},
-		   {"---\nproject: /\n---\nx", "project"},           {"---\nmodel: script:a.txt\n---\n \n", "no message"},
-		   {"---\nmodel: script:a.txt\nx", "---"},           {"just a message", "no model"}};
+	} bad[] = {{"---\ncolour: red\n---\nx", "unknown key"},
+		   {"---\nmodel: script:/no/such\n---\nx", "No such file"},
+		   {"---\nsandbox: moon\n---\nx", "sandbox cannot"},
+		   {"---\nsandbox: container\n---\nx", "not built yet"},
+		   {"---\nproject: /\n---\nx", "project"},
+		   {"---\nmodel: script:a.txt\n---\n \n", "no message"},
+		   {"---\nmodel: script:a.txt\nx", "---"},
+		   {"just a message", "no model"}};
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		CHECK_INT(face_create("bad", bad[i].text), 0);
 		if (!strstr(face.last_error.text, bad[i].words)) {
@@ -92,12 +104,17 @@ TEST(bad_drafts_are_refused_in_words)
 
 TEST(checks_run_on_the_commit_and_grow_stale)
 {
-	int64_t id = face_session("checks",
-			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"mkdir -p .agents && echo '{\\\"checks\\\":[{\\\"name\\\":\\\"t\\\","
-			    "\\\"command\\\":\\\"grep -q hello a.txt\\\"},{\\\"name\\\":\\\"bad\\\",\\\"command\\\":\\\"echo no; false\\\"}]}' > "
-			    ".agents/project.json && git add . && git commit -qm checks\"}}]}\n{\"text\":\"ok\"}\n"
-			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"rm .agents/project.json && git commit -qam gone\"}}]}\n"
-			    "{\"text\":\"ok\"}\n", "go");
+	int64_t id =
+		face_session("checks",
+			     "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"mkdir -p .agents && echo "
+			     "'{\\\"checks\\\":[{\\\"name\\\":\\\"t\\\","
+			     "\\\"command\\\":\\\"grep -q hello "
+			     "a.txt\\\"},{\\\"name\\\":\\\"bad\\\",\\\"command\\\":\\\"echo no; false\\\"}]}' > "
+			     ".agents/project.json && git add . && git commit -qm checks\"}}]}\n{\"text\":\"ok\"}\n"
+			     "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"rm .agents/project.json && git "
+			     "commit -qam gone\"}}]}\n"
+			     "{\"text\":\"ok\"}\n",
+			     "go");
 	CHECK(face_wait_idle(id));
 	const char *c = face_text(id, TEXT_CHECKS);
 	CHECK(!strncmp(c, "pass\t", 5) && strstr(c, "\nfail\t") && strstr(c, "no\n"));
@@ -106,15 +123,20 @@ TEST(checks_run_on_the_commit_and_grow_stale)
 	CHECK_INT(strlen(face_text(id, TEXT_CHECKS)), face.view[id]->text[TEXT_CHECKS].size);
 }
 
-#define WORK "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo %s > %s && git add . && git commit -qm %s\"}}]}\n{\"text\":\"made\"}\n"
+#define WORK                                                                                                           \
+	"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo %s > %s && git add . && git commit -qm "         \
+	"%s\"}}]}\n{\"text\":\"made\"}\n"
 
-#define WORK_LINES                                                                                                        \
-	"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo 1 > w && git add . && git commit -qm w1\"}}]}\n{\"text\":\"1\"}\n" \
-	"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo 2 > w && git add . && git commit -qm w2\"}}]}\n{\"text\":\"2\"}\n"
+#define WORK_LINES                                                                                                     \
+	"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo 1 > w && git add . && git commit -qm "           \
+	"w1\"}}]}\n{\"text\":\"1\"}\n"                                                                                 \
+	"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo 2 > w && git add . && git commit -qm "           \
+	"w2\"}}]}\n{\"text\":\"2\"}\n"
 
 TEST(ship_lands_one_commit_on_the_remote)
 {
-	CLEAN_FREE char *script = xasprintf(WORK "{\"text\":\"rebased\\nSHIP-READY\\n\"}\n", "x", "ship.txt", "shipped");
+	CLEAN_FREE char *script =
+		xasprintf(WORK "{\"text\":\"rebased\\nSHIP-READY\\n\"}\n", "x", "ship.txt", "shipped");
 	int64_t id = face_session("ship", script, "go");
 	CHECK(face_wait_idle(id));
 	CHECK_INT(face_do(REQ_SHIP, id, "main"), 0);
@@ -130,8 +152,12 @@ TEST(ship_lands_one_commit_on_the_remote)
 
 TEST(ship_is_blocked_by_uncommitted_work_and_by_words)
 {
-	int64_t id = face_session("dirty", "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo x > dirty.txt\"}}]}\n{\"text\":\"made\"}\n"
-				     "{\"text\":\"SHIP-READY\"}\n{\"text\":\"SHIP-BLOCKED: no time\"}\n{\"text\":\"hm\"}\n", "go");
+	int64_t id =
+		face_session("dirty",
+			     "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo x > "
+			     "dirty.txt\"}}]}\n{\"text\":\"made\"}\n"
+			     "{\"text\":\"SHIP-READY\"}\n{\"text\":\"SHIP-BLOCKED: no time\"}\n{\"text\":\"hm\"}\n",
+			     "go");
 	CHECK(face_wait_idle(id));
 	CHECK_INT(face_do(REQ_SHIP, id, ""), 0);
 	CHECK(face_wait_idle(id));
@@ -159,8 +185,11 @@ TEST(destroy_frees_the_sandbox_and_keeps_the_transcript)
 
 TEST(a_restart_finds_everything_again)
 {
-	int64_t id = face_session("again", "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 2; echo finished >> count; cat count\"}}]}\n"
-				     "{\"text\":\"end\"}\n", "go");
+	int64_t id = face_session("again",
+				  "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 2; echo finished >> "
+				  "count; cat count\"}}]}\n"
+				  "{\"text\":\"end\"}\n",
+				  "go");
 	CHECK(face_wait(id, "running bash"));
 	face_stop();
 	CHECK_INT(face_start(), 0);
@@ -171,10 +200,11 @@ TEST(a_restart_finds_everything_again)
 
 TEST(stop_in_every_state_leaves_a_session_that_goes_on)
 {
-	CLEAN_FREE char *script = xasprintf(
-		"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"mkdir -p .agents && echo '{\\\"checks\\\":[{\\\"name\\\":\\\"slow\\\","
-		"\\\"command\\\":\\\"sleep 1000\\\"}]}' > .agents/project.json && git add . && git commit -qm c\"}}]}\n{\"text\":\"ok\"}\n"
-		"{\"text\":\"slow\",\"delay_ms\":100000}\n{\"text\":\"fine\"}\n");
+	CLEAN_FREE char *script = xasprintf("{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"mkdir -p .agents "
+					    "&& echo '{\\\"checks\\\":[{\\\"name\\\":\\\"slow\\\","
+					    "\\\"command\\\":\\\"sleep 1000\\\"}]}' > .agents/project.json && git add "
+					    ". && git commit -qm c\"}}]}\n{\"text\":\"ok\"}\n"
+					    "{\"text\":\"slow\",\"delay_ms\":100000}\n{\"text\":\"fine\"}\n");
 	int64_t id = face_session("stopall", script, "go");
 	CHECK(face_wait(id, "checking"));
 	CHECK_INT(face_do(REQ_MESSAGE, id, "next"), 0); /* waits behind the check */
@@ -198,7 +228,8 @@ TEST(work_that_is_not_on_its_branch_keeps_the_session)
 {
 	int64_t id = face_session("kept", WORK_LINES, "go");
 	CHECK(face_wait_idle(id));
-	sh("cd project && git commit-tree -p sandbox/%d -m other 'sandbox/%d^{tree}' > other && git update-ref refs/heads/sandbox/%d $(cat other)",
+	sh("cd project && git commit-tree -p sandbox/%d -m other 'sandbox/%d^{tree}' > other && git update-ref "
+	   "refs/heads/sandbox/%d $(cat other)",
 	   (int)id, (int)id, (int)id);
 	CHECK_INT(face_do(REQ_MESSAGE, id, "more"), 0);
 	CHECK(face_wait_idle(id));

@@ -123,8 +123,8 @@ TEST(clone_after_a_kill)
 	/* the script of an earlier daemon still runs: it is joined */
 	in_box("cd ..; rm -rf app");
 	CHECK_INT(start(box.env, "k3-clone",
-			"while [ ! -e go ]; do sleep 0.01; done; git init -q app; echo joined >app/.git/joined", 0,
-			NULL),
+			"while [ ! -e go ]; do sleep 0.01; done; git init -q a; echo joined >a/.git/joined; mv a app",
+			0, NULL),
 		  0);
 	in_box(": >go");
 	CHECK_INT(clone_commit(first, "main", "k3", &e), 0);
