@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agents.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
@@ -106,6 +107,7 @@ struct result {
 	struct backend *b;
 	const struct call *call;
 	struct tool_result *r;
+	const struct buf *told; /* folders whose instructions stand in the result */
 };
 
 /* Past the session's budget only the begin and the end of a result are kept. */
@@ -140,6 +142,7 @@ static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 	s->output_bytes += (int64_t)a->r->text.n;
 	int rc = transcript_result(tx, s, c->id, c->name, buf_str(&a->r->text), a->r->error, err);
 	rc = rc ? rc : usage_call(tx, s, c->name, a->r->error ? USE_FAILED : USE_DONE, err);
+	rc = rc ? rc : agents_told(tx, s, buf_str(a->told), err);
 	s->unsynced++;
 	if (s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", "");
@@ -206,11 +209,24 @@ static int execute(struct worker *w, const struct call *c, const char *job, int 
 	}
 }
 
+/* What the folders above a file say is told with the first call that touches it. The call itself has taken effect, so a
+ * sandbox that is lost here is no error of it: another call will tell. */
+static void add_instructions(struct worker *w, const struct call *c, struct tool_result *r, struct buf *told)
+{
+	if (r->error || (strcmp(c->name, "read") && strcmp(c->name, "write") && strcmp(c->name, "edit")))
+		return;
+	CLEAN_JSON cJSON *args = cJSON_Parse(c->args);
+	agents_above(w, json_str(args, "path"), &r->text, told, NULL);
+}
+
 static int one(struct worker *w, const struct call *c, int limit_ms, struct err *err)
 {
 	struct tool_result r = {.text = BUF_INIT};
 	CLEAN_FREE char *job = job_id(w->id, c);
+	CLEAN_BUF struct buf told = BUF_INIT;
 	int rc = execute(w, c, job, limit_ms, &r, err);
+	if (!rc)
+		add_instructions(w, c, &r, &told);
 	if (w->env)
 		env_guard(w->env, NULL);
 	if (!rc) {
@@ -222,7 +238,7 @@ static int one(struct worker *w, const struct call *c, int limit_ms, struct err 
 		buf_release(&r.text);
 		r.text = clean;
 		clean = BUF_INIT;
-		struct result a = {w->b, c, &r};
+		struct result a = {w->b, c, &r, &told};
 		rc = worker_commit(w, result_fn, &a, err);
 	}
 	if (!rc) {

@@ -215,6 +215,6 @@ char *context_prompt(const char *clone, const char *protected, const char *agent
 		 clone);
 	gate_prompt(protected, &p);
 	if (agents && *agents)
-		buf_addf(&p, "\nThe project's AGENTS.md says:\n\n%s\n", agents);
+		buf_addf(&p, "\nThe project's own instructions for agents say:\n\n%s\n", agents);
 	return buf_take(&p);
 }

@@ -116,6 +116,7 @@ static void *worker_main(void *arg)
 	db_close(slot->w.db);
 	session_free(slot->w.s);
 	free(slot->w.prompt);
+	buf_release(&slot->w.looked);
 	pthread_cond_destroy(&slot->wake);
 	free(slot);
 	return NULL;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agents.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
@@ -23,7 +24,6 @@
 #include "view.h"
 
 #define PARTIAL_MS 100	      /* streamed text is committed at most so often (spec: at most 100 ms apart) */
-#define AGENTS_MAX (64 << 10) /* bytes of AGENTS.md that go into the prompt */
 
 /* ---- the prompt ---- */
 
@@ -31,16 +31,11 @@ static int load_prompt(struct worker *w, struct err *err)
 {
 	if (w->prompt)
 		return 0;
-	CLEAN_BUF struct buf raw = BUF_INIT;
 	CLEAN_BUF struct buf agents = BUF_INIT;
-	CLEAN_FREE char *path = xasprintf("%s/AGENTS.md", w->s->clone);
 	int rc = worker_env(w, err);
+	rc = rc ? rc : agents_root(w, &agents, err);
 	if (rc)
 		return rc;
-	rc = env_read(w->env, path, 0, AGENTS_MAX, &raw, err);
-	if (rc && tool_env_lost(rc))
-		return rc;
-	utf8_clean(&agents, buf_str(&raw), raw.n);
 	struct config *c = backend_config(w->b);
 	w->prompt = context_prompt(w->s->clone, c->value[CONFIG_PROTECTED], buf_str(&agents));
 	config_put(c);
