@@ -15,6 +15,7 @@
 #include "transcript.h"
 #include "usage.h"
 
+#define KEPT	    "kept"     /* note of a call whose output stays in the sandbox */
 #define BAD_ARGS    "bad-args" /* note of a call that must not run */
 #define SHORT_BYTES 2048       /* kept at each end of a result when the budget is used up */
 
@@ -147,8 +148,8 @@ static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 	if (s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", "");
 	return rc ? rc
-		  : db_run(tx->db, err, "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii",
-			   s->id, c->request, c->pos);
+		  : db_run(tx->db, err, "UPDATE calls SET state='done', note=? WHERE session=? AND request=? AND pos=?",
+			   "tiii", a->r->keep ? KEPT : "", s->id, c->request, c->pos);
 }
 
 /* The sandbox, closed for protected files. */
@@ -230,6 +231,7 @@ static int one(struct worker *w, const struct call *c, int limit_ms, struct err 
 	if (w->env)
 		env_guard(w->env, NULL);
 	if (!rc) {
+		killpoint("tool.end"); /* it has had its effect, and nobody knows it yet */
 		CLEAN_BUF struct buf clean = BUF_INIT;
 		CLEAN_BUF struct buf clear = BUF_INIT;
 		utf8_clean(&clear, buf_str(&r.text), r.text.n);
@@ -243,12 +245,34 @@ static int one(struct worker *w, const struct call *c, int limit_ms, struct err 
 	}
 	if (!rc) {
 		killpoint("call.result");
-		if (r.job)
-			env_ack(w->env, job, false, NULL,
-				NULL); /* if it is lost, the job only stays known a little longer */
+		if (r.job) /* if it is lost, forget_done() of the next worker makes up for it */
+			env_ack(w->env, job, r.keep, NULL, NULL);
 	}
 	buf_release(&r.text);
 	return rc;
+}
+
+/* A daemon that died between a result and its acknowledgement left a job behind; only the newest call can have one. */
+static void forget_done(struct worker *w)
+{
+	struct rows r;
+	struct call c = {0};
+	bool keep = false;
+	w->acked = true;
+	int rc = db_query(w->db, &r, NULL,
+			  "SELECT request, pos, note FROM calls WHERE session=? AND request=? AND state='done' AND "
+			  "name='bash' ORDER BY pos "
+			  "DESC LIMIT 1",
+			  "ii", w->id, w->s->request);
+	if (!rc && rows_next(&r)) {
+		c = (struct call){.request = row_int(&r, 0), .pos = row_int(&r, 1)};
+		keep = !strcmp(row_text(&r, 2), KEPT);
+	}
+	rows_end(&r);
+	if (!c.pos || worker_env(w, NULL))
+		return;
+	CLEAN_FREE char *job = job_id(w->id, &c);
+	env_ack(w->env, job, keep, NULL, NULL);
 }
 
 int calls_run(struct worker *w, int limit_ms, bool *pending, struct err *err)
@@ -256,6 +280,8 @@ int calls_run(struct worker *w, int limit_ms, bool *pending, struct err *err)
 	struct call c;
 	int rc;
 	*pending = false;
+	if (!w->acked)
+		forget_done(w);
 	while (next_call(w, &c, &rc, err)) {
 		*pending = true;
 		rc = atomic_load(&w->cancel) ? -ECANCELED : one(w, &c, limit_ms, err);

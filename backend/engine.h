@@ -19,6 +19,7 @@ struct worker {
 	int64_t pushing;    /* number of the ship whose push this very worker has begun, 0 = none */
 	char *prompt;	    /* system prompt of this worker's runs, or NULL */
 	struct buf looked;  /* agents.c: folders that were looked into, a line each */
+	bool acked;	    /* calls.c: jobs that an earlier process left behind are forgotten */
 	atomic_bool cancel; /* the step must end soon: stop, destroy or shutdown */
 	atomic_bool halt;   /* the daemon is stopping: leave everything as it is */
 };

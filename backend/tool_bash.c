@@ -8,6 +8,7 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "killpoint.h"
 #include "redact.h"
 #include "tool.h"
 
@@ -82,12 +83,13 @@ static int collect(const struct tool_run *t, const struct env_job *job, int time
 	utf8_clean(&out->text, buf_str(&clear), clear.n);
 	CLEAN_FREE char *spill = NULL;
 	if (shown < job->output) {
-		rc = env_ack(t->env, t->job, true, &spill, err);
+		rc = env_kept(t->env, t->job, &spill, err);
 		if (rc)
 			return rc;
 	}
 	remarks(t, job, shown, spill, timeout_ms, out);
-	out->job = !spill;
+	out->job = true;
+	out->keep = spill != NULL;
 	return 0;
 }
 
@@ -133,6 +135,7 @@ int tool_bash(const struct tool_run *t, struct tool_result *out, struct err *err
 		return err_set(err, -rc, "%s", why.text);
 	if (rc)
 		return tool_fail(out, "the command could not be started: %s", why.text);
+	killpoint("tool.start");
 	rc = wait_for(t, &job, err);
 	if (rc)
 		return rc;

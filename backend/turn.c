@@ -23,7 +23,7 @@
 #include "usage.h"
 #include "view.h"
 
-#define PARTIAL_MS 100	      /* streamed text is committed at most so often (spec: at most 100 ms apart) */
+#define PARTIAL_MS 100 /* streamed text is committed at most so often (spec: at most 100 ms apart) */
 
 /* ---- the prompt ---- */
 
@@ -356,7 +356,11 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 				  .cancel = &w->cancel,
 				  .text = stream,
 				  .arg = &sink};
-	rc = rc ? rc : kind->run(&q, d->reply, fault, err);
+	if (!rc) {
+		killpoint("model.request");
+		rc = kind->run(&q, d->reply, fault, err);
+		killpoint("model.reply");
+	}
 	context_release(&ctx);
 	buf_release(&sink.text);
 	*d->before = sink.before;

@@ -89,6 +89,7 @@ enum { /* WIRE_FLAGS */
        WIRE_OVERFLOW = 4,
        WIRE_KEEP = 8,
        WIRE_PARENTS = 16,
+       WIRE_WHERE = 32, /* ACK: only tell where KEEP would put the output */
 };
 
 struct wire_field {

@@ -284,6 +284,14 @@ static int keep_output(struct jobs *jobs, const char *id, bool known, char **pat
 	return 0;
 }
 
+int jobs_where(struct jobs *jobs, const char *id, char **path, struct err *err)
+{
+	if (!job_id_ok(id))
+		return bad_id(id, err);
+	*path = xasprintf("%s/kept/%s.log", jobs->config.folder, id);
+	return 0;
+}
+
 int jobs_ack(struct jobs *jobs, const char *id, bool keep, char **path, struct err *err)
 {
 	*path = NULL;

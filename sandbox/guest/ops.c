@@ -160,7 +160,9 @@ static int op_ack(struct conn *c, const struct wire_msg *m, struct err *err)
 	CLEAN_FREE char *id = wire_text(m, WIRE_JOB), *path = NULL;
 	if (!id)
 		return missing("job", err);
-	int rc = jobs_ack(c->jobs, id, wire_num(m, WIRE_FLAGS, 0) & WIRE_KEEP, &path, err);
+	uint64_t flags = wire_num(m, WIRE_FLAGS, 0);
+	int rc = flags & WIRE_WHERE ? jobs_where(c->jobs, id, &path, err)
+				    : jobs_ack(c->jobs, id, flags & WIRE_KEEP, &path, err);
 	wire_add_text(&c->out, WIRE_PATH, path);
 	return rc;
 }
