@@ -144,7 +144,7 @@ void backend_submit(struct backend *b, struct request *r)
 	} else if (request_cancels(r)) {
 		struct cancelling *c = xcalloc(1, sizeof *c);
 		*c = (struct cancelling){b, r, fn};
-		store_post(b->store, cancelling_fn, cancelling_done, c);
+		store_post_urgent(b->store, cancelling_fn, cancelling_done, c);
 	} else {
 		store_request(b->store, fn, r);
 	}

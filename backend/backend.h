@@ -34,6 +34,7 @@ enum text_kind {
 	TEXT_CHANGES,
 	TEXT_COMMITS,
 	TEXT_LOG,
+	TEXT_USAGE,  /* requests, tokens, cost; see usage.h */
 	TEXT_QUEUE,  /* messages that wait */
 	TEXT_ANSWER, /* the newest answer, as `wait/reply` gives it */
 	TEXT_KINDS,

@@ -119,13 +119,54 @@ static bool asks(const struct buf *block)
 	return false;
 }
 
+/* `- text`, `* text`, `3. text` or `3) text`: *text is what stands behind the mark. */
+static bool option_line(struct line l, struct line *text)
+{
+	size_t i = indent_of(l), from = i;
+	while (i < l.n && l.p[i] >= '0' && l.p[i] <= '9')
+		i++;
+	bool digits = i > from && i - from <= 3;
+	if (i >= l.n || !strchr(digits ? ".)" : "-*+", l.p[i]))
+		return false;
+	i++;
+	*text = (struct line){l.p + i, l.n - i};
+	size_t blank = indent_of(*text);
+	text->p += blank;
+	text->n -= blank;
+	return blank && text->n;
+}
+
 bool blocks_question(const char *text, size_t n, struct buf *out)
 {
 	CLEAN_BUF struct buf found = BUF_INIT;
 	if (!last_block(text, n, "result", &found) || !asks(&found))
 		return false;
-	buf_add(out, buf_str(&found), found.n);
+	const char *at = buf_str(&found), *end = at + found.n;
+	struct line l, option;
+	for (int k = 1; next_line(&at, end, &l);) {
+		if (option_line(l, &option)) {
+			buf_addf(out, "%d. ", k++);
+			l = option;
+		}
+		buf_add(out, l.p, l.n);
+		buf_addc(out, '\n');
+	}
 	return true;
+}
+
+bool blocks_option(const char *text, size_t n, int number, struct buf *out)
+{
+	CLEAN_BUF struct buf found = BUF_INIT;
+	if (!last_block(text, n, "result", &found) || !asks(&found))
+		return false;
+	const char *at = buf_str(&found), *end = at + found.n;
+	struct line l, option;
+	for (int k = 0; next_line(&at, end, &l);)
+		if (option_line(l, &option) && ++k == number) {
+			buf_add(out, option.p, option.n);
+			return true;
+		}
+	return false;
 }
 
 /* ---- the verdict of a ship ---- */

@@ -9,9 +9,12 @@
 /* The text inside the last ```plan block of an answer, as the file `plan` shows it: whole lines ending in LF, without
  * the fence's indentation. False, and out is untouched, if there is none (then an older answer's plan still holds). */
 bool blocks_plan(const char *text, size_t n, struct buf *out);
-/* The text inside the last ```result block, as the file `question` shows it. False if there is none or it asks nothing
- * (no `question:` line); the session's question is then empty. */
+/* The text inside the last ```result block, as the file `question` shows it: its options by number, `1. ...`. False if
+ * there is none or it asks nothing (no `question:` line); the session's question is then empty. */
 bool blocks_question(const char *text, size_t n, struct buf *out);
+
+/* The text of an option of that question, by its number from 1. False if there is none. */
+bool blocks_option(const char *text, size_t n, int number, struct buf *out);
 
 enum ship_verdict {
 	SHIP_VERDICT_NONE, /* the answer does not end with either line */

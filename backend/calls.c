@@ -6,13 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agents.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
 #include "killpoint.h"
+#include "redact.h"
 #include "transcript.h"
+#include "usage.h"
 
-#define BAD_ARGS "bad-args" /* note of a call that must not run */
+#define KEPT	    "kept"     /* note of a call whose output stays in the sandbox */
+#define BAD_ARGS    "bad-args" /* note of a call that must not run */
+#define SHORT_BYTES 2048       /* kept at each end of a result when the budget is used up */
 
 struct call {
 	int64_t request, pos;
@@ -100,21 +105,62 @@ static int intent_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 }
 
 struct result {
+	struct backend *b;
 	const struct call *call;
 	struct tool_result *r;
+	const struct buf *told; /* folders whose instructions stand in the result */
 };
+
+/* Past the session's budget only the begin and the end of a result are kept. */
+static void keep_budget(struct backend *b, const struct session *s, struct buf *text)
+{
+	struct config *c = backend_config(b);
+	int64_t limit = config_int(c, CONFIG_OUTPUT_LIMIT);
+	config_put(c);
+	if (text->n <= 2 * SHORT_BYTES || (s->output_bytes + (int64_t)text->n) >> 20 < limit)
+		return;
+	CLEAN_BUF struct buf cut = BUF_INIT;
+	size_t head = utf8_prefix(text->p, SHORT_BYTES, NULL), tail = text->n - SHORT_BYTES;
+	while (tail < text->n && (text->p[tail] & 0xC0) == 0x80)
+		tail++;
+	buf_add(&cut, text->p, head);
+	buf_addf(&cut,
+		 "\n[%zu bytes are left out here: this session's tools have given more than %" PRId64
+		 " MiB, the output.limit of "
+		 "config; let commands print less]\n",
+		 tail - head, limit);
+	buf_add(&cut, text->p + tail, text->n - tail);
+	struct buf old = *text;
+	*text = cut;
+	cut = old;
+}
 
 static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	const struct result *a = arg;
 	const struct call *c = a->call;
+	keep_budget(a->b, s, &a->r->text);
+	s->output_bytes += (int64_t)a->r->text.n;
 	int rc = transcript_result(tx, s, c->id, c->name, buf_str(&a->r->text), a->r->error, err);
+	rc = rc ? rc : usage_call(tx, s, c->name, a->r->error ? USE_FAILED : USE_DONE, err);
+	rc = rc ? rc : agents_told(tx, s, buf_str(a->told), err);
 	s->unsynced++;
 	if (s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", "");
 	return rc ? rc
-		  : db_run(tx->db, err, "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii",
-			   s->id, c->request, c->pos);
+		  : db_run(tx->db, err, "UPDATE calls SET state='done', note=? WHERE session=? AND request=? AND pos=?",
+			   "tiii", a->r->keep ? KEPT : "", s->id, c->request, c->pos);
+}
+
+/* The sandbox, closed for protected files. */
+static int guarded_env(struct worker *w, struct tool_run *t, struct err *err)
+{
+	int rc = worker_env(w, err);
+	if (rc)
+		return rc;
+	t->env = w->env;
+	env_guard(w->env, t->protected);
+	return 0;
 }
 
 /* Runs the tool itself. A sandbox that went away is started again once; its command is then lost, and said so. */
@@ -127,16 +173,19 @@ static int execute(struct worker *w, const struct call *c, const char *job, int 
 	if (!tool)
 		return tool_fail(out, "there is no tool %s; there are read, write, edit and bash", c->name);
 	CLEAN_JSON cJSON *args = cJSON_Parse(c->args);
+	struct config *config = backend_config(w->b);
+	CLEAN_FREE char *protected = xstrdup(config->value[CONFIG_PROTECTED]);
+	config_put(config);
 	struct tool_run t = {.clone = w->s->clone,
 			     .job = job,
 			     .args = args,
+			     .protected = protected,
 			     .again = c->started,
 			     .note = c->note,
 			     .limit_ms = limit_ms,
 			     .cancel = &w->cancel};
 	CLEAN_BUF struct buf note = BUF_INIT;
-	int rc = worker_env(w, err);
-	t.env = w->env;
+	int rc = guarded_env(w, &t, err);
 	if (!rc && !c->started && tool->intend)
 		rc = tool->intend(&t, &note, err);
 	if (!rc && !c->started) {
@@ -154,36 +203,76 @@ static int execute(struct worker *w, const struct call *c, const char *job, int 
 		worker_log(w, "the connection to the sandbox was lost (%s); taking it up again", err->text);
 		worker_env_drop(w);
 		buf_reset(&out->text);
-		rc = worker_env(w, err);
+		rc = guarded_env(w, &t, err);
 		if (rc)
 			return rc;
-		t.env = w->env;
 		t.again = true;
 	}
+}
+
+/* What the folders above a file say is told with the first call that touches it. The call itself has taken effect, so a
+ * sandbox that is lost here is no error of it: another call will tell. */
+static void add_instructions(struct worker *w, const struct call *c, struct tool_result *r, struct buf *told)
+{
+	if (r->error || (strcmp(c->name, "read") && strcmp(c->name, "write") && strcmp(c->name, "edit")))
+		return;
+	CLEAN_JSON cJSON *args = cJSON_Parse(c->args);
+	agents_above(w, json_str(args, "path"), &r->text, told, NULL);
 }
 
 static int one(struct worker *w, const struct call *c, int limit_ms, struct err *err)
 {
 	struct tool_result r = {.text = BUF_INIT};
 	CLEAN_FREE char *job = job_id(w->id, c);
+	CLEAN_BUF struct buf told = BUF_INIT;
 	int rc = execute(w, c, job, limit_ms, &r, err);
+	if (!rc)
+		add_instructions(w, c, &r, &told);
+	if (w->env)
+		env_guard(w->env, NULL);
 	if (!rc) {
+		killpoint("tool.end"); /* it has had its effect, and nobody knows it yet */
 		CLEAN_BUF struct buf clean = BUF_INIT;
-		utf8_clean(&clean, buf_str(&r.text), r.text.n);
+		CLEAN_BUF struct buf clear = BUF_INIT;
+		utf8_clean(&clear, buf_str(&r.text), r.text.n);
+		redact(&clean, buf_str(&clear), clear.n, 0,
+		       clear.n); /* whatever a tool says; the tools look over their cuts */
 		buf_release(&r.text);
 		r.text = clean;
 		clean = BUF_INIT;
-		struct result a = {c, &r};
+		struct result a = {w->b, c, &r, &told};
 		rc = worker_commit(w, result_fn, &a, err);
 	}
 	if (!rc) {
 		killpoint("call.result");
-		if (r.job)
-			env_ack(w->env, job, false, NULL,
-				NULL); /* if it is lost, the job only stays known a little longer */
+		if (r.job) /* if it is lost, forget_done() of the next worker makes up for it */
+			env_ack(w->env, job, r.keep, NULL, NULL);
 	}
 	buf_release(&r.text);
 	return rc;
+}
+
+/* A daemon that died between a result and its acknowledgement left a job behind; only the newest call can have one. */
+static void forget_done(struct worker *w)
+{
+	struct rows r;
+	struct call c = {0};
+	bool keep = false;
+	w->acked = true;
+	int rc = db_query(w->db, &r, NULL,
+			  "SELECT request, pos, note FROM calls WHERE session=? AND request=? AND state='done' AND "
+			  "name='bash' ORDER BY pos "
+			  "DESC LIMIT 1",
+			  "ii", w->id, w->s->request);
+	if (!rc && rows_next(&r)) {
+		c = (struct call){.request = row_int(&r, 0), .pos = row_int(&r, 1)};
+		keep = !strcmp(row_text(&r, 2), KEPT);
+	}
+	rows_end(&r);
+	if (!c.pos || worker_env(w, NULL))
+		return;
+	CLEAN_FREE char *job = job_id(w->id, &c);
+	env_ack(w->env, job, keep, NULL, NULL);
 }
 
 int calls_run(struct worker *w, int limit_ms, bool *pending, struct err *err)
@@ -191,6 +280,8 @@ int calls_run(struct worker *w, int limit_ms, bool *pending, struct err *err)
 	struct call c;
 	int rc;
 	*pending = false;
+	if (!w->acked)
+		forget_done(w);
 	while (next_call(w, &c, &rc, err)) {
 		*pending = true;
 		rc = atomic_load(&w->cancel) ? -ECANCELED : one(w, &c, limit_ms, err);
@@ -238,6 +329,7 @@ int calls_abandon(struct tx *tx, struct session *s, const char *why, struct err 
 		rc = rc ? rc : end;
 		if (!rc && found) {
 			rc = transcript_result(tx, s, c.id, c.name, why, true, err);
+			rc = rc ? rc : usage_call(tx, s, c.name, USE_ABORTED, err);
 			rc = rc ? rc
 				: db_run(tx->db, err,
 					 "UPDATE calls SET state='done' WHERE session=? AND request=? AND pos=?", "iii",

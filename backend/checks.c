@@ -9,6 +9,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "redact.h"
 #include "repo.h"
 
 #define POLL_MS	 250 /* longest single wait: how quickly `stop` is seen */
@@ -71,18 +72,21 @@ static char *trouble(const struct env_job *job, int timeout_ms)
 static int keep_output(const struct checks_how *how, const char *job, uint64_t size, struct buf *out, struct err *err)
 {
 	CLEAN_BUF struct buf raw = BUF_INIT;
-	uint64_t from = size > CHECK_OUTPUT_MAX ? size - CHECK_OUTPUT_MAX : 0;
-	int rc = env_output(how->env, job, from, CHECK_OUTPUT_MAX, &raw, err);
+	uint64_t from = size > CHECK_OUTPUT_MAX + REDACT_CONTEXT ? size - CHECK_OUTPUT_MAX - REDACT_CONTEXT : 0;
+	int rc = env_output(how->env, job, from, CHECK_OUTPUT_MAX + REDACT_CONTEXT, &raw, err);
 	if (rc)
 		return rc;
-	size_t at = 0;
-	while (from && at < raw.n && raw.p[at] != '\n')
+	bool cut = raw.n > CHECK_OUTPUT_MAX;
+	size_t begin = cut ? raw.n - CHECK_OUTPUT_MAX : 0, at = begin;
+	while (cut && at < raw.n && raw.p[at] != '\n')
 		at++;
-	if (from) {
-		at = at < raw.n ? at + 1 : 0; /* one endless line is kept as it is */
+	if (cut) {
+		at = at < raw.n ? at + 1 : begin; /* one endless line is kept as it is */
 		buf_addf(out, "(only the end: %zu of %llu bytes)\n", raw.n - at, (unsigned long long)size);
 	}
-	utf8_clean(out, buf_str(&raw) + at, raw.n - at);
+	CLEAN_BUF struct buf clear = BUF_INIT;
+	redact(&clear, raw.p, raw.n, at, raw.n);
+	utf8_clean(out, buf_str(&clear), clear.n);
 	if (out->n && !buf_ends(out, "\n"))
 		buf_addc(out, '\n');
 	return 0;

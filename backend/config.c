@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/base/guard.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
 #include "backend/base/utf8.h"
+#include "gate.h"
 
 /* Forms of a value. */
-enum form { ANY, WORD, SECONDS, COUNT };
+enum form { ANY, WORD, SECONDS, COUNT, PATTERNS };
 
 static const struct key {
 	const char *name, *fallback;
@@ -44,7 +46,33 @@ static const struct key {
 				   "seconds until an idle sandbox goes to disk"},
 	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", WORD, "off", "on", "TCP address of the gateway"},
 	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", WORD, "off", "on", "TCP address of the HTTP face"},
+	[CONFIG_RETRY_LIMIT] = {"retry.limit", "1 h", SECONDS, NULL, NULL,
+				"how long a failing model request is tried again before the run fails"},
+	[CONFIG_OUTPUT_LIMIT] =
+		{"output.limit", "64", COUNT, NULL, NULL,
+		 "MiB of tool output that a session's transcript keeps; beyond, a few lines of each result"},
+	[CONFIG_PROTECTED] =
+		{"protected", NULL, PATTERNS, NULL, NULL,
+		 "files that read, write and edit refuse: NAME, DIR/NAME, DIR/ with all below, !NAME is none"},
 };
+
+/* Keys that stand for many: PREFIX and a name of the user's choice. */
+static int check_price(const char *value, struct err *err);
+static const struct family {
+	const char *prefix, *name, *example, *about;
+	int (*check)(const char *value, struct err *err);
+} families[] = {
+	{"price.", "price.MODEL", "3 15 0.3", "dollars for a million tokens: in, out, cached in (if left out: as in)",
+	 check_price},
+};
+
+static const struct family *family_of(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(families); i++)
+		if (!strncmp(name, families[i].prefix, strlen(families[i].prefix)) && name[strlen(families[i].prefix)])
+			return &families[i];
+	return NULL;
+}
 
 static const struct key *find(const char *name)
 {
@@ -124,9 +152,16 @@ static int check(const struct key *k, const char *value, struct err *err)
 		if (number(value, false) > 0)
 			return 0;
 		return err_set(err, EINVAL, "%s needs a number above 0, not \"%.60s\"", k->name, value);
+	case PATTERNS: return guard_check(value, err);
 	case ANY: break;
 	}
 	return 0;
+}
+
+/* What a key has where the text says nothing. */
+static const char *fallback(int key)
+{
+	return key == CONFIG_PROTECTED ? gate_protected : keys[key].fallback;
 }
 
 int value_check(const char *key, const char *value, struct err *err)
@@ -135,18 +170,54 @@ int value_check(const char *key, const char *value, struct err *err)
 	return k ? check(k, value, err) : err_set(err, EINVAL, "unknown key \"%.60s\"", key);
 }
 
+static bool price_of(const char *text, struct price *p)
+{
+	double v[3];
+	char *end;
+	int n = 0;
+	for (; n < 3; n++, text = end) {
+		v[n] = strtod(text, &end);
+		if (end == text || !(v[n] >= 0) || v[n] > 1e6)
+			break;
+	}
+	*p = (struct price){v[0], v[1], n == 3 ? v[2] : v[0]};
+	return n >= 2 && !text[strspn(text, " \t")];
+}
+
+static int check_price(const char *value, struct err *err)
+{
+	struct price p;
+	return price_of(value, &p)
+		       ? 0
+		       : err_set(err, EINVAL,
+				 "a price is two or three numbers: dollars for a million tokens in, out, cached; not "
+				 "\"%.60s\"",
+				 value);
+}
+
+bool config_price(const struct config *c, const char *model, struct price *out)
+{
+	for (size_t i = 0; i < c->n_extra; i++)
+		if (!strncmp(c->extra[i].name, "price.", 6) && !strcmp(c->extra[i].name + 6, model))
+			return price_of(c->extra[i].value, out);
+	return false;
+}
+
 static void unknown_key(const char *name, struct err *err)
 {
 	CLEAN_BUF struct buf list = BUF_INIT;
 	for (int i = 0; i < CONFIG_KEYS; i++)
 		buf_addf(&list, "%s%s", i ? ", " : "", keys[i].name);
+	for (size_t i = 0; i < ARRAY_LEN(families); i++)
+		buf_addf(&list, ", %s", families[i].name);
 	err_set(err, EINVAL, "unknown key \"%.60s\"; known: %s", name, buf_str(&list));
 }
 
-/* Splits and checks a line. *key NULL for a blank one or a comment. line is changed. */
-static int split(char *line, const struct key **key, char **value, struct err *err)
+/* Splits and checks a line. *name NULL for a blank one or a comment; *key NULL for one of a family. line is changed. */
+static int split(char *line, const struct key **key, char **name, char **value, struct err *err)
 {
 	*key = NULL;
+	*name = NULL;
 	char *s = text_trim(line);
 	if (!*s || *s == '#')
 		return 0;
@@ -154,22 +225,54 @@ static int split(char *line, const struct key **key, char **value, struct err *e
 	if (!eq)
 		return err_set(err, EINVAL, "\"%.60s\" is no `key = value` line", s);
 	*eq = 0;
-	char *name = text_trim(s);
+	*name = text_trim(s);
 	*value = text_trim(eq + 1);
-	*key = find(name);
-	if (!*key) {
-		unknown_key(name, err);
-		return -EINVAL;
-	}
-	return check(*key, *value, err);
+	*key = find(*name);
+	if (*key)
+		return check(*key, *value, err);
+	const struct family *f = family_of(*name);
+	if (f)
+		return f->check(*value, err);
+	unknown_key(*name, err);
+	return -EINVAL;
 }
 
 int config_line(const char *line, size_t n, struct err *err)
 {
 	const struct key *k;
-	char *value;
+	char *name, *value;
 	CLEAN_FREE char *copy = xstrndup(line, n);
-	return split(copy, &k, &value, err);
+	return split(copy, &k, &name, &value, err);
+}
+
+static const char *extra(const struct config *c, const char *name)
+{
+	for (size_t i = 0; i < c->n_extra; i++)
+		if (!strcmp(c->extra[i].name, name))
+			return c->extra[i].value;
+	return NULL;
+}
+
+/* Takes over one line. */
+static int take_line(struct config *c, char *line, int no, int seen[CONFIG_KEYS], struct err *err)
+{
+	const struct key *k;
+	char *name, *value;
+	int rc = split(line, &k, &name, &value, err);
+	if (rc || !name)
+		return rc;
+	if (k && seen[k - keys])
+		return err_set(err, EINVAL, "%s stands twice, first in line %d", name, seen[k - keys]);
+	if (!k && extra(c, name))
+		return err_set(err, EINVAL, "%s stands twice", name);
+	if (k) {
+		seen[k - keys] = no;
+		c->value[k - keys] = xstrdup(value);
+	} else {
+		c->extra = xrealloc(c->extra, (c->n_extra + 1) * sizeof *c->extra);
+		c->extra[c->n_extra++] = (struct config_extra){xstrdup(name), xstrdup(value)};
+	}
+	return 0;
 }
 
 int config_parse(const char *text, size_t n, struct config **out, struct err *err)
@@ -183,25 +286,16 @@ int config_parse(const char *text, size_t n, struct config **out, struct err *er
 	int no = 0, seen[CONFIG_KEYS] = {0};
 	char *rest = copy;
 	for (char *line; (line = strsep(&rest, "\n"));) {
-		const struct key *k;
-		char *value;
-		no++;
-		int rc = split(line, &k, &value, err);
-		if (!rc && k && seen[k - keys])
-			rc = err_set(err, EINVAL, "%s stands twice, first in line %d", k->name, seen[k - keys]);
+		int rc = take_line(c, line, ++no, seen, err);
 		if (rc) {
 			err_prefix(err, "line %d", no);
 			config_put(c);
 			return rc;
 		}
-		if (k) {
-			seen[k - keys] = no;
-			c->value[k - keys] = xstrdup(value);
-		}
 	}
 	for (int i = 0; i < CONFIG_KEYS; i++)
 		if (!c->value[i])
-			c->value[i] = xstrdup(keys[i].fallback);
+			c->value[i] = xstrdup(fallback(i));
 	*out = c;
 	return 0;
 }
@@ -218,6 +312,11 @@ void config_put(struct config *c)
 		return;
 	for (int i = 0; i < CONFIG_KEYS; i++)
 		free(c->value[i]);
+	for (size_t i = 0; i < c->n_extra; i++) {
+		free(c->extra[i].name);
+		free(c->extra[i].value);
+	}
+	free(c->extra);
 	free(c->text);
 	free(c);
 }
@@ -232,5 +331,7 @@ void config_default_text(struct buf *out)
 	buf_adds(out, "# Settings of berthfs. Every key is here with its default; take the # away to change one.\n"
 		      "# A write to this file through the mount is checked and in force at once.\n");
 	for (int i = 0; i < CONFIG_KEYS; i++)
-		buf_addf(out, "\n# %s\n#%s = %s\n", keys[i].about, keys[i].name, keys[i].fallback);
+		buf_addf(out, "\n# %s\n#%s = %s\n", keys[i].about, keys[i].name, fallback(i));
+	for (size_t i = 0; i < ARRAY_LEN(families); i++)
+		buf_addf(out, "\n# %s\n#%s = %s\n", families[i].about, families[i].name, families[i].example);
 }

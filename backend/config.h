@@ -1,6 +1,7 @@
 /* The `config` file: `key = value` lines, checked against one table of keys. An immutable struct, ref-counted. */
 #pragma once
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "backend/base/buf.h"
@@ -23,6 +24,9 @@ enum config_key {
 	CONFIG_IDLE_HIBERNATE,
 	CONFIG_GATEWAY_LISTEN,
 	CONFIG_HTTP_LISTEN,
+	CONFIG_PROTECTED,
+	CONFIG_RETRY_LIMIT,
+	CONFIG_OUTPUT_LIMIT,
 	CONFIG_KEYS,
 };
 
@@ -30,6 +34,10 @@ struct config {
 	atomic_int refs;
 	char *text;		  /* as written */
 	char *value[CONFIG_KEYS]; /* never NULL: the default where the text has none */
+	struct config_extra {	  /* keys of families, such as price.MODEL */
+		char *name, *value;
+	} * extra;
+	size_t n_extra;
 };
 
 /* A value of a key that also stands in front matter and settings/ ("model", "sandbox", "size"...). Only its form is
@@ -41,6 +49,11 @@ int config_parse(const char *text, size_t n, struct config **out, struct err *er
 int config_line(const char *line, size_t n, struct err *err);
 struct config *config_get(struct config *c);
 void config_put(struct config *c);
+/* Dollars for a million tokens. */
+struct price {
+	double in, out, cached;
+};
+bool config_price(const struct config *c, const char *model, struct price *out); /* false: no `price.MODEL` is set */
 int64_t config_int(const struct config *c, enum config_key key);
 /* The file of a first start: every key with its default, commented out. */
 void config_default_text(struct buf *out);

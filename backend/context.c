@@ -7,6 +7,7 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "gate.h"
 #include "transcript.h"
 
 static void item_release(struct item *i)
@@ -189,7 +190,7 @@ int context_build(struct db *db, int64_t session, int64_t cutoff, struct context
 	return 0;
 }
 
-char *context_prompt(const char *clone, const char *agents)
+char *context_prompt(const char *clone, const char *protected, const char *agents)
 {
 	CLEAN_BUF struct buf p = BUF_INIT;
 	buf_addf(&p,
@@ -212,7 +213,8 @@ char *context_prompt(const char *clone, const char *agents)
 		 "writers\n```\n\n"
 		 "Ask only when you cannot go on sensibly without the answer.\n",
 		 clone);
+	gate_prompt(protected, &p);
 	if (agents && *agents)
-		buf_addf(&p, "\nThe project's AGENTS.md says:\n\n%s\n", agents);
+		buf_addf(&p, "\nThe project's own instructions for agents say:\n\n%s\n", agents);
 	return buf_take(&p);
 }

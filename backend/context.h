@@ -30,5 +30,6 @@ struct context {
 int context_build(struct db *db, int64_t session, int64_t cutoff, struct context *out, struct err *err);
 void context_release(struct context *c);
 
-/* The system prompt. agents: text of the project's AGENTS.md, or NULL. malloc'd. */
-char *context_prompt(const char *clone, const char *agents);
+/* The system prompt. protected: patterns of protected paths; agents: text of the project's AGENTS.md; or NULL.
+ * malloc'd. */
+char *context_prompt(const char *clone, const char *protected, const char *agents);

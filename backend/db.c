@@ -23,16 +23,20 @@ struct db {
 	} cache[CACHE];
 };
 
+int db_full(struct err *err)
+{
+	return err_set(err, ENOSPC,
+		       "the disk of the database is full: free some space; nothing that was acknowledged is lost");
+}
+
 static int fail(struct db *db, struct err *err, const char *what)
 {
 	int x = sqlite3_extended_errcode(db->h);
-	int code = (x & 0xff) == SQLITE_FULL || x == SQLITE_IOERR_WRITE			? ENOSPC
-		   : x == SQLITE_CONSTRAINT_UNIQUE || x == SQLITE_CONSTRAINT_PRIMARYKEY ? EEXIST
-											: EIO;
+	int code = (x & 0xff) == SQLITE_FULL || x == SQLITE_IOERR_WRITE || x == SQLITE_IOERR_SHMSIZE ? ENOSPC
+		   : x == SQLITE_CONSTRAINT_UNIQUE || x == SQLITE_CONSTRAINT_PRIMARYKEY		     ? EEXIST
+												     : EIO;
 	if (code == ENOSPC)
-		return err_set(err, code,
-			       "the disk of the database is full: free some space; nothing that was "
-			       "acknowledged is lost");
+		return db_full(err);
 	return err_set(err, code, "database: %.60s: %s", what, sqlite3_errmsg(db->h));
 }
 

@@ -17,6 +17,7 @@ void db_close(struct db *db);
  * sql must be a string literal: its address is the key of the statement cache. -ENOSPC for a full disk, -EEXIST for a
  * broken UNIQUE or primary key, -EIO otherwise. */
 int db_run(struct db *db, struct err *err, const char *sql, const char *types, ...);
+int db_full(struct err *err); /* -ENOSPC with the words for a full disk */
 int64_t db_changes(struct db *db);
 bool db_in_transaction(struct db *db); /* false after an error that undid the whole */
 

@@ -82,7 +82,7 @@ static bool step(struct worker *w)
 		return true;
 	if (rc) {
 		struct err more = ERR_INIT;
-		if (worker_commit(w, failed, &err, &more)) {
+		if (worker_commit_urgent(w, failed, &err, &more)) {
 			log_error("session %" PRId64 ": %s (and: %s)", w->id, err.text, more.text);
 			return false;
 		}
@@ -116,6 +116,7 @@ static void *worker_main(void *arg)
 	db_close(slot->w.db);
 	session_free(slot->w.s);
 	free(slot->w.prompt);
+	buf_release(&slot->w.looked);
 	pthread_cond_destroy(&slot->wake);
 	free(slot);
 	return NULL;
@@ -294,6 +295,12 @@ int worker_commit(struct worker *w, session_fn *fn, void *arg, struct err *err)
 	return store_do(w->b->store, commit_tx, &c, err);
 }
 
+int worker_commit_urgent(struct worker *w, session_fn *fn, void *arg, struct err *err)
+{
+	struct commit c = {w, fn, arg};
+	return store_do_urgent(w->b->store, commit_tx, &c, err);
+}
+
 static int log_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	return log_add(tx, s, arg, err);
@@ -337,5 +344,6 @@ static int event_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 int worker_event(struct worker *w, enum event ev, const char *words, struct err *err)
 {
 	struct event_arg a = {ev, words};
-	return worker_commit(w, event_fn, &a, err);
+	bool end = ev == EVENT_STOPPED || ev == EVENT_FAILED; /* a person waits for it, on a full disk too */
+	return end ? worker_commit_urgent(w, event_fn, &a, err) : worker_commit(w, event_fn, &a, err);
 }

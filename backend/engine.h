@@ -18,6 +18,8 @@ struct worker {
 	struct env *env;    /* open connection to the sandbox, or NULL */
 	int64_t pushing;    /* number of the ship whose push this very worker has begun, 0 = none */
 	char *prompt;	    /* system prompt of this worker's runs, or NULL */
+	struct buf looked;  /* agents.c: folders that were looked into, a line each */
+	bool acked;	    /* calls.c: jobs that an earlier process left behind are forgotten */
 	atomic_bool cancel; /* the step must end soon: stop, destroy or shutdown */
 	atomic_bool halt;   /* the daemon is stopping: leave everything as it is */
 };
@@ -41,6 +43,8 @@ bool worker_pause(struct worker *w, int64_t ms);
 /* Runs fn in a transaction with the session looked up: fn(tx, s, arg). */
 typedef int session_fn(struct tx *tx, struct session *s, void *arg, struct err *err);
 int worker_commit(struct worker *w, session_fn *fn, void *arg, struct err *err);
+/* The same on a full disk too: for the end of something, never for more work. */
+int worker_commit_urgent(struct worker *w, session_fn *fn, void *arg, struct err *err);
 /* A line of the session's log. */
 int worker_log(struct worker *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Sets the words beside the state. */

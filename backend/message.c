@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/base/clock.h"
+#include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "blocks.h"
 #include "transcript.h"
 
 #define LINE_MAX_BYTES 200 /* of a message's first line in `queue` */
@@ -33,6 +36,26 @@ int message_count(struct db *db, struct session *s, int64_t now_ms, struct err *
 	return rc;
 }
 
+/* A bare number while a question is open picks its option. option stays empty if it is no such message. */
+static int picked(struct tx *tx, const struct session *s, const char *text, struct buf *option, struct err *err)
+{
+	struct rows r;
+	const char *digits = text + strspn(text, " \t\r\n");
+	size_t n = strspn(digits, "0123456789");
+	if (s->state != STATE_IDLE || !s->question_size || !n || n > 3 || digits[n + strspn(digits + n, " \t\r\n")])
+		return 0;
+	int rc = db_query(tx->db, &r, err, "SELECT body FROM entries WHERE session=? AND seq=?", "ii", s->id,
+			  s->answer_seq);
+	if (!rc && rows_next(&r)) {
+		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 0));
+		const char *answer = json_str(o, "text");
+		if (answer)
+			blocks_option(answer, strlen(answer), atoi(digits), option);
+	}
+	int end = rows_end(&r);
+	return rc ? rc : end;
+}
+
 int message_accept(struct tx *tx, struct session *s, const char *text, int64_t *k, struct err *err)
 {
 	if (utf8_blank(text, strlen(text)))
@@ -41,10 +64,14 @@ int message_accept(struct tx *tx, struct session *s, const char *text, int64_t *
 		return err_set(err, ESHUTDOWN, "this session is being destroyed");
 	bool taken = s->state == STATE_RUNNING || s->state == STATE_IDLE || (s->state == STATE_FAILED && *s->clone);
 	int64_t held = !taken;
+	CLEAN_BUF struct buf option = BUF_INIT;
+	int rc = picked(tx, s, text, &option, err);
+	if (rc)
+		return rc;
 	*k = ++s->accepted;
-	int rc = db_run(tx->db, err,
-			"INSERT INTO messages(session,k,at_ms,text,held,state,run) VALUES(?,?,?,?,?,'waiting',0)",
-			"iiiti", s->id, *k, tx->now_ms, text, held);
+	rc = db_run(tx->db, err,
+		    "INSERT INTO messages(session,k,at_ms,text,held,state,run,option) VALUES(?,?,?,?,?,'waiting',0,?)",
+		    "iiitit", s->id, *k, tx->now_ms, text, held, buf_str(&option));
 	rc = rc ? rc : message_count(tx->db, s, tx->now_ms, err);
 	CLEAN_FREE char *detail = xasprintf("%" PRId64 "%s", *k, held ? " held" : "");
 	rc = rc ? rc : tx_event(tx, s, "message", detail, err);
@@ -71,9 +98,9 @@ int message_withdraw(struct tx *tx, struct session *s, int64_t k, struct err *er
 	return rc ? rc : tx_event(tx, s, "withdrawn", detail, err);
 }
 
-static int place_one(struct tx *tx, struct session *s, int64_t k, const char *text, struct err *err)
+static int place_one(struct tx *tx, struct session *s, int64_t k, const char *text, const char *option, struct err *err)
 {
-	int rc = transcript_user(tx, s, k, text, err);
+	int rc = transcript_user(tx, s, k, text, option, err);
 	return rc ? rc
 		  : db_run(tx->db, err, "UPDATE messages SET state='placed', run=? WHERE session=? AND k=?", "iii",
 			   s->run, s->id, k);
@@ -85,20 +112,21 @@ int message_place(struct tx *tx, struct session *s, struct err *err)
 	for (int rc = 0; !rc;) {
 		struct rows r;
 		rc = db_query(tx->db, &r, err,
-			      "SELECT k, text, held FROM messages WHERE session=? AND state='waiting' "
+			      "SELECT k, text, held, option FROM messages WHERE session=? AND state='waiting' "
 			      "ORDER BY k LIMIT 1",
 			      "i", s->id);
 		bool found = !rc && rows_next(&r);
 		int64_t k = found ? row_int(&r, 0) : 0;
 		bool held = found && row_int(&r, 2);
 		CLEAN_FREE char *text = found ? xstrdup(row_text(&r, 1)) : NULL;
+		CLEAN_FREE char *option = found ? xstrdup(row_text(&r, 3)) : NULL;
 		int end = rows_end(&r);
 		rc = rc ? rc : end;
 		if (rc)
 			return rc;
 		if (!found || (held && !first))
 			break;
-		rc = place_one(tx, s, k, text, err);
+		rc = place_one(tx, s, k, text, option, err);
 		if (rc)
 			return rc;
 		first = false;

@@ -21,15 +21,18 @@ struct model_reply {
 	struct buf text, thinking;
 	struct model_call *calls;
 	size_t n_calls;
-	char stop[32]; /* end_turn, tool_use, max_tokens, refusal */
-	int64_t tokens_in, tokens_out;
+	char stop[32];		       /* end_turn, tool_use, max_tokens, refusal */
+	int64_t tokens_in, tokens_out; /* tokens_in: all input, what came from a cache as well */
+	int64_t tokens_cached;	       /* of tokens_in. All are also filled as far as known when the request fails */
 };
 
 /* Why there is no reply. */
 struct model_fault {
-	int status;		/* HTTP status, 0 for a broken connection */
-	bool retry;		/* worth another try */
-	int64_t retry_after_ms; /* asked for by the server, 0: not */
+	int status;		  /* HTTP status, 0: none was received, or the stream broke */
+	char code[64];		  /* the provider's error code or type, "" if none; see fault.c */
+	bool retry;		  /* without a status: the connection or the stream broke, another try may do */
+	signed char should_retry; /* x-should-retry: 1 true, -1 false, 0 not said */
+	int64_t retry_after_ms;	  /* asked for by the server, 0: not */
 };
 
 struct model_request {

@@ -1,8 +1,10 @@
 /* model `script:FILE`: the n-th request of a session is answered by the n-th line of FILE, one JSON object:
  *   {"text":"...", "tools":[{"name":"bash","input":{...}}], "thinking":"...", "delay_ms":N, "error":529, "cut":true}
- * For the demo and for tests. Worker threads. */
+ * Beside error: "code", "message", "retry_after" (seconds), "should_retry" (bool). Beside all:
+ * "usage":{"in":N,"out":N,"cached":N}. For the demo and for tests. Worker threads. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,18 +103,38 @@ static int calls(const struct model_request *q, struct model_reply *reply, const
 	return 0;
 }
 
+static int refuse(const cJSON *o, int status, struct model_fault *fault, struct err *err)
+{
+	const char *code = json_str(o, "code"), *message = json_str(o, "message");
+	const cJSON *after = json_get(o, "retry_after"), *should = json_get(o, "should_retry");
+	fault->status = status;
+	snprintf(fault->code, sizeof fault->code, "%s", code ? code : "");
+	fault->should_retry = cJSON_IsTrue(should) ? 1 : cJSON_IsFalse(should) ? -1 : 0;
+	if (cJSON_IsNumber(after))
+		fault->retry_after_ms = (int64_t)(after->valuedouble * 1000);
+	return err_set(err, EIO, "the model answered with error %d%s%s", status, message ? ": " : "",
+		       message ? message : "");
+}
+
+static void usage(const cJSON *o, struct model_reply *reply)
+{
+	const cJSON *u = json_get(o, "usage");
+	json_int(u, "in", &reply->tokens_in);
+	json_int(u, "out", &reply->tokens_out);
+	json_int(u, "cached", &reply->tokens_cached);
+}
+
 static int answer(const struct model_request *q, const cJSON *o, struct model_reply *reply, struct model_fault *fault,
 		  struct err *err)
 {
 	int64_t delay = 0, status = 0;
 	const char *text = json_str(o, "text"), *thinking = json_str(o, "thinking");
 	json_int(o, "delay_ms", &delay);
+	usage(o, reply);
 	if (json_int(o, "error", &status)) {
 		if (!pause_for(q, delay))
 			return -ECANCELED;
-		fault->status = (int)status;
-		fault->retry = status == 408 || status == 409 || status == 429 || status >= 500;
-		return err_set(err, EIO, "the model answered with error %d", (int)status);
+		return refuse(o, (int)status, fault, err);
 	}
 	if (thinking)
 		buf_adds(&reply->thinking, thinking);

@@ -168,3 +168,32 @@ CREATE TABLE errors(
 	text TEXT NOT NULL
 ) STRICT;
 CREATE INDEX errors_session ON errors(session, id);
+
+-- migration 2
+
+ALTER TABLE sessions ADD COLUMN retry_since_ms INTEGER NOT NULL DEFAULT 0; -- when the request that is due first failed, 0 = it did not
+ALTER TABLE sessions ADD COLUMN output_bytes INTEGER NOT NULL DEFAULT 0;   -- of tool results in the transcript
+ALTER TABLE sessions ADD COLUMN usage_size INTEGER NOT NULL DEFAULT 0;     -- the `usage` file
+ALTER TABLE sessions ADD COLUMN usage_ms INTEGER NOT NULL DEFAULT 0;
+
+-- The option of an open question that a message picks by its number; "" if none.
+ALTER TABLE messages ADD COLUMN option TEXT NOT NULL DEFAULT '';
+
+-- What a session has used, by model and by tool. Every attempt counts, failed and aborted ones too.
+CREATE TABLE usage(
+	session INTEGER NOT NULL,
+	kind TEXT NOT NULL,                 -- model, tool
+	name TEXT NOT NULL,
+	requests INTEGER NOT NULL,          -- of a tool: calls
+	failed INTEGER NOT NULL,
+	aborted INTEGER NOT NULL,           -- by stop or by the end of a daemon
+	tokens_in INTEGER NOT NULL,         -- all input, cached or not
+	tokens_out INTEGER NOT NULL,
+	cached INTEGER NOT NULL,
+	cost REAL NOT NULL,                 -- by the prices at that time
+	unpriced INTEGER NOT NULL,          -- requests with tokens and no known price
+	PRIMARY KEY(session, kind, name)
+) STRICT, WITHOUT ROWID;
+
+-- Instructions of the project's folders that the model was given in this session.
+CREATE TABLE told(session INTEGER NOT NULL, path TEXT NOT NULL, PRIMARY KEY(session, path)) STRICT, WITHOUT ROWID;

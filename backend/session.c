@@ -36,7 +36,7 @@ static int start_run(struct tx *tx, struct session *s, const char *words, struct
 {
 	s->run++;
 	s->attempt = 0;
-	s->retry_ms = 0;
+	s->retry_ms = s->retry_since_ms = 0;
 	enter(tx, s, STATE_RUNNING, "");
 	return tx_event(tx, s, "run", "started", err);
 }
@@ -123,7 +123,7 @@ static int ship_now(struct tx *tx, struct session *s, const char *words, struct 
 {
 	s->run++;
 	s->attempt = 0;
-	s->retry_ms = 0;
+	s->retry_ms = s->retry_since_ms = 0;
 	s->shipping = true;
 	enter(tx, s, STATE_SHIPPING, "fetching");
 	return tx_event(tx, s, "ship", words, err);
@@ -158,7 +158,7 @@ static int fail(struct tx *tx, struct session *s, const char *words, struct err 
 static int retry(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
 	s->attempt = 0;
-	s->retry_ms = 0;
+	s->retry_ms = s->retry_since_ms = 0;
 	enter(tx, s, *s->clone ? STATE_RUNNING : STATE_PREPARING, *s->clone ? "" : "waiting");
 	return tx_event(tx, s, "retry", "", err);
 }

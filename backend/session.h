@@ -52,14 +52,17 @@ struct session {
 	char *sandbox, *sandbox_state, *size, *clone;
 	char *setting[SETTING_KINDS];
 	int64_t settings_ms;
-	int64_t accepted, run, request, attempt, retry_ms, stopping, unsynced, check_round, ship, ships_done;
+	int64_t accepted, run, request, attempt, retry_ms, retry_since_ms, stopping, unsynced, check_round, ship,
+		ships_done;
 	int64_t entries, md_size, json_size, transcript_ms, log_size, log_ms;
 	int64_t plan_seq, plan_size, answer_seq, answer_size, question_size;
+	int64_t output_bytes, usage_size, usage_ms;
 	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
 	int64_t unanswered, waiting; /* lowest open message, number of waiting ones */
 	struct text_info queue, checks, diff, changes, commits;
 	char *ship_text; /* the `ship` file */
 	int64_t ship_ms;
+	int64_t plan_ms; /* when the plan changed while an answer streamed */
 	struct live *live;
 	uint64_t version;
 	bool shipping;

@@ -75,6 +75,10 @@ static const struct column {
 	NUMBER(answer_seq),
 	NUMBER(answer_size),
 	NUMBER(question_size),
+	NUMBER(retry_since_ms),
+	NUMBER(output_bytes),
+	NUMBER(usage_size),
+	NUMBER(usage_ms),
 };
 
 #define SELECT_COLUMNS                                                                                                 \
@@ -82,7 +86,8 @@ static const struct column {
 	"sandbox_state,size,clone,model,network,after_run,ship_to,approvals,settings_ms,accepted,run,request,attempt," \
 	"retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,transcript_ms,log_size,log_" \
 	"ms,"                                                                                                          \
-	"plan_seq,plan_size,answer_seq,answer_size,question_size,state,after"
+	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms,"     \
+	"state,after"
 
 static char **text_at(struct session *s, size_t i)
 {
@@ -245,7 +250,9 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 	return db_run(tx->db, err,
 		      "UPDATE sessions SET "
 		      "entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
-		      "answer_seq=?,answer_size=?,question_size=? WHERE id=?",
-		      "iiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size, s->log_ms,
-		      s->plan_seq, s->plan_size, s->answer_seq, s->answer_size, s->question_size, s->id);
+		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_"
+		      "ms=? WHERE id=?",
+		      "iiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
+		      s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size, s->question_size,
+		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->id);
 }

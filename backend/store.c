@@ -12,7 +12,10 @@
 #include "backend/base/clock.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "idset.h"
 #include "killpoint.h"
+#include "notes.h"
+#include "reserve.h"
 #include "session.h"
 #include "view.h"
 
@@ -27,6 +30,7 @@ struct job {
 	void (*done)(void *arg, int rc, const struct err *err);
 	struct request *request; /* or NULL */
 	struct waiter *waiter;	 /* or NULL */
+	bool urgent;		 /* also in the reserve of a full disk */
 	int rc;
 	struct err err;
 };
@@ -37,12 +41,6 @@ struct waiter {
 	bool ready;
 	int rc;
 	struct err err;
-};
-
-/* Sessions that were changed, by id; small, so a linear look is the quickest. */
-struct idset {
-	int64_t *id;
-	size_t n, cap;
 };
 
 struct store {
@@ -58,27 +56,11 @@ struct store {
 	struct text_info events;
 	int64_t event_seq;
 	bool root_changed;
+	struct reserve reserve;
 	atomic_bool stopping;
 };
 
 /* ---- small parts ---- */
-
-static bool idset_has(const struct idset *s, int64_t id)
-{
-	for (size_t i = 0; i < s->n; i++)
-		if (s->id[i] == id)
-			return true;
-	return false;
-}
-
-static void idset_add(struct idset *s, int64_t id)
-{
-	if (idset_has(s, id))
-		return;
-	if (s->n == s->cap)
-		s->id = xrealloc(s->id, (s->cap = s->cap ? s->cap * 2 : 16) * sizeof *s->id);
-	s->id[s->n++] = id;
-}
 
 static struct session *by_id(const struct store *st, int64_t id)
 {
@@ -132,30 +114,6 @@ int tx_event(struct tx *tx, const struct session *s, const char *kind, const cha
 	return 0;
 }
 
-static struct note *error_note(int64_t session, const char *path, const struct err *what, int64_t at_ms)
-{
-	struct note *n = xcalloc(1, sizeof *n);
-	n->kind = NOTE_ERROR;
-	n->session = session;
-	n->at_ms = at_ms;
-	n->err = *what;
-	snprintf(n->path, sizeof n->path, "%s", path);
-	return n;
-}
-
-void notes_error(struct queue *notes, int64_t session, const char *path, const struct err *what, int64_t at_ms)
-{
-	queue_push(notes, &error_note(session, path, what, at_ms)->node);
-}
-
-void notes_done(struct queue *notes, struct request *r)
-{
-	struct note *n = xcalloc(1, sizeof *n);
-	n->kind = NOTE_DONE;
-	n->request = r;
-	queue_push(notes, &n->node);
-}
-
 int tx_error(struct tx *tx, int64_t session, const char *path, const struct err *what, struct err *err)
 {
 	struct store *st = tx->store;
@@ -171,7 +129,7 @@ int tx_error(struct tx *tx, int64_t session, const char *path, const struct err 
 		return rc;
 	if (st->pending_n == st->pending_cap)
 		st->pending = xrealloc(st->pending, (st->pending_cap = st->pending_cap * 2 + 8) * sizeof *st->pending);
-	st->pending[st->pending_n++] = error_note(session, path, what, tx->now_ms);
+	st->pending[st->pending_n++] = note_error(session, path, what, tx->now_ms);
 	return 0;
 }
 
@@ -305,39 +263,42 @@ static void publish(struct store *st)
 	st->root_changed = false;
 }
 
-static void commit(struct store *st, struct job **jobs, size_t n)
+/* Everything or nothing of it, but a job that fails alone. */
+static int transact(struct store *st, struct job **jobs, size_t n, struct err *err)
 {
-	struct mark mark = {st->events, st->event_seq};
-	struct err err = ERR_INIT;
-	st->batch.n = 0;
 	int64_t now = clock_real_ms();
-	int rc = db_run(st->db, &err, "BEGIN IMMEDIATE", "");
+	int rc = db_run(st->db, err, "BEGIN IMMEDIATE", "");
 	for (size_t i = 0; i < n && !rc; i++) {
 		run_job(st, jobs[i], now);
 		if (!db_in_transaction(st->db)) { /* a full disk may undo the whole, not only the job */
-			err = jobs[i]->err;
+			*err = jobs[i]->err;
 			rc = jobs[i]->rc;
 		}
 	}
+	killpoint("store.begin");
+	rc = rc ? rc : db_run(st->db, err, "COMMIT", "");
 	if (!rc)
-		rc = db_run(st->db, &err, "COMMIT", "");
-	if (rc) {
-		db_run(st->db, NULL, "ROLLBACK", "");
-		undo(st, &mark);
-		drop_pending(st, 0);
-		for (size_t i = 0; i < st->batch.n; i++)
-			refresh(st, st->batch.id[i]);
-		st->batch.n = 0;
-		st->root_changed = false;
-		for (size_t i = 0; i < n; i++)
-			if (!jobs[i]->rc) {
-				jobs[i]->rc = rc;
-				jobs[i]->err = err;
-			}
-	}
-	publish(st);
+		killpoint("store.commit");
+	return rc;
+}
+
+static void roll_back(struct store *st, struct job **jobs, size_t n, int rc, const struct err *err)
+{
+	db_run(st->db, NULL, "ROLLBACK", "");
+	drop_pending(st, 0);
+	for (size_t i = 0; i < st->batch.n; i++)
+		refresh(st, st->batch.id[i]);
+	st->batch.n = 0;
+	st->root_changed = false;
 	for (size_t i = 0; i < n; i++)
-		answer(st, jobs[i]);
+		if (!jobs[i]->rc) {
+			jobs[i]->rc = rc;
+			jobs[i]->err = *err;
+		}
+}
+
+static void touch(struct store *st)
+{
 	for (size_t i = 0; i < st->batch.n; i++) {
 		struct session *s = by_id(st, st->batch.id[i]);
 		if (s && s->destroyed_ms) {
@@ -346,6 +307,71 @@ static void commit(struct store *st, struct job **jobs, size_t n)
 		}
 		st->opt.touched(st->opt.arg, st->batch.id[i]);
 	}
+}
+
+static bool any_full(struct job **jobs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i]->rc == -ENOSPC)
+			return true;
+	return false;
+}
+
+/* Commits, publishes, answers. Urgent jobs for which the disk was full stay unanswered: they are moved to the front of
+ * jobs, and their number is returned. */
+static size_t commit_once(struct store *st, struct job **jobs, size_t n, bool again)
+{
+	struct mark mark = {st->events, st->event_seq};
+	struct err err = ERR_INIT;
+	size_t left = 0;
+	st->batch.n = 0;
+	int rc = transact(st, jobs, n, &err);
+	if (rc) {
+		roll_back(st, jobs, n, rc, &err);
+		undo(st, &mark);
+	}
+	if (any_full(jobs, n))
+		reserve_spend(&st->reserve);
+	publish(st);
+	for (size_t i = 0; i < n; i++) {
+		if (jobs[i]->rc == -ENOSPC && jobs[i]->urgent && !again)
+			jobs[left++] = jobs[i];
+		else
+			answer(st, jobs[i]);
+	}
+	touch(st);
+	return left;
+}
+
+/* Answers what has to wait for room; gives the number of those that are left. */
+static size_t turn_away(struct store *st, struct job **jobs, size_t n)
+{
+	size_t left = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (jobs[i]->urgent) {
+			jobs[left++] = jobs[i];
+			continue;
+		}
+		jobs[i]->rc = db_full(&jobs[i]->err);
+		answer(st, jobs[i]);
+	}
+	return left;
+}
+
+static void commit(struct store *st, struct job **jobs, size_t n)
+{
+	if (!reserve_room(&st->reserve))
+		n = turn_away(st, jobs, n);
+	if (!n)
+		return;
+	size_t left = commit_once(st, jobs, n, st->reserve.full);
+	if (!left)
+		return;
+	for (size_t i = 0; i < left; i++) {
+		jobs[i]->rc = 0;
+		jobs[i]->err = ERR_INIT;
+	}
+	commit_once(st, jobs, left, true);
 }
 
 static void *store_main(void *arg)
@@ -376,11 +402,12 @@ static struct job *job_new(tx_fn *fn, void *arg)
 	return j;
 }
 
-int store_try(struct store *st, tx_fn *fn, void *arg, struct err *err)
+static int run_waiting(struct store *st, tx_fn *fn, void *arg, bool urgent, struct err *err)
 {
 	struct waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 	struct job *j = job_new(fn, arg);
 	j->waiter = &w;
+	j->urgent = urgent;
 	queue_push(&st->jobs, &j->node);
 	pthread_mutex_lock(&w.lock);
 	while (!w.ready)
@@ -393,13 +420,18 @@ int store_try(struct store *st, tx_fn *fn, void *arg, struct err *err)
 	return w.rc;
 }
 
+int store_try(struct store *st, tx_fn *fn, void *arg, struct err *err)
+{
+	return run_waiting(st, fn, arg, false, err);
+}
+
 /* A step of a session that cannot be committed because the disk is full is not lost: the worker waits until there is
  * room, and `error` says so once. */
-int store_do(struct store *st, tx_fn *fn, void *arg, struct err *err)
+static int run_until_room(struct store *st, tx_fn *fn, void *arg, bool urgent, struct err *err)
 {
 	struct err mine = ERR_INIT;
 	for (bool told = false;; told = true) {
-		int rc = store_try(st, fn, arg, &mine);
+		int rc = run_waiting(st, fn, arg, urgent, &mine);
 		if (rc != -ENOSPC || atomic_load(&st->stopping)) {
 			if (rc && err)
 				*err = mine;
@@ -413,17 +445,40 @@ int store_do(struct store *st, tx_fn *fn, void *arg, struct err *err)
 	}
 }
 
-void store_post(struct store *st, tx_fn *fn, void (*done)(void *arg, int rc, const struct err *err), void *arg)
+int store_do(struct store *st, tx_fn *fn, void *arg, struct err *err)
+{
+	return run_until_room(st, fn, arg, false, err);
+}
+
+int store_do_urgent(struct store *st, tx_fn *fn, void *arg, struct err *err)
+{
+	return run_until_room(st, fn, arg, true, err);
+}
+
+static void post(struct store *st, tx_fn *fn, void (*done)(void *arg, int rc, const struct err *err), void *arg,
+		 bool urgent)
 {
 	struct job *j = job_new(fn, arg);
 	j->done = done;
+	j->urgent = urgent;
 	queue_push(&st->jobs, &j->node);
+}
+
+void store_post(struct store *st, tx_fn *fn, void (*done)(void *arg, int rc, const struct err *err), void *arg)
+{
+	post(st, fn, done, arg, false);
+}
+
+void store_post_urgent(struct store *st, tx_fn *fn, void (*done)(void *arg, int rc, const struct err *err), void *arg)
+{
+	post(st, fn, done, arg, true);
 }
 
 void store_request(struct store *st, tx_fn *fn, struct request *r)
 {
 	struct job *j = job_new(fn, r);
 	j->request = r;
+	j->urgent = r->kind == REQ_CTL || r->kind == REQ_DESTROY;
 	queue_push(&st->jobs, &j->node);
 }
 
@@ -492,6 +547,7 @@ static void store_free(struct store *st)
 	free(st->job.id);
 	drop_pending(st, 0);
 	free(st->pending);
+	reserve_release(&st->reserve);
 	db_close(st->db);
 	queue_release(&st->jobs);
 	free(st);
@@ -502,7 +558,13 @@ int store_start(const struct store_options *opt, struct store **out, struct err 
 	struct store *st = xcalloc(1, sizeof *st);
 	st->opt = *opt;
 	int rc = queue_init(&st->jobs);
+	CLEAN_FREE char *folder = xstrndup(opt->path, (size_t)(strrchr(opt->path, '/') - opt->path));
+	reserve_init(&st->reserve, folder);
 	rc = rc ? err_sys(err, -rc, "cannot make a queue") : db_open(opt->path, true, &st->db, err);
+	if (rc == -ENOSPC) { /* SQLite needs a little to open its log */
+		reserve_spend(&st->reserve);
+		rc = db_open(opt->path, true, &st->db, err);
+	}
 	rc = rc ? rc : load_events(st, err);
 	rc = rc ? rc : load_sessions(st, err);
 	rc = rc ? rc : load_errors(st, err);

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "db.h"
+#include "notes.h"
 
 struct store;
 struct session;
@@ -36,10 +37,13 @@ int tx_error(struct tx *tx, int64_t session, const char *path, const struct err 
 /* Worker threads: runs fn and waits until it is committed. -ENOSPC is waited out (see store.c); other errors are given
  * back. */
 int store_do(struct store *st, tx_fn *fn, void *arg, struct err *err);
-/* The same, but -ENOSPC is given back at once. */
+/* The same for what a person waits for on a full disk too (stop, failures): it may use the reserve. */
+int store_do_urgent(struct store *st, tx_fn *fn, void *arg, struct err *err);
+/* As store_do(), but -ENOSPC is given back at once. */
 int store_try(struct store *st, tx_fn *fn, void *arg, struct err *err);
 /* Any thread, does not wait: done (may be NULL) is called on the store thread after the commit or the failure. */
 void store_post(struct store *st, tx_fn *fn, void (*done)(void *arg, int rc, const struct err *err), void *arg);
+void store_post_urgent(struct store *st, tx_fn *fn, void (*done)(void *arg, int rc, const struct err *err), void *arg);
 /* The same for a request of a face: rc and err are filled, then it goes back to the face. fn gets the request. */
 void store_request(struct store *st, tx_fn *fn, struct request *r);
 
@@ -56,7 +60,3 @@ struct store_options {
 int store_start(const struct store_options *opt, struct store **out, struct err *err);
 /* Runs what is queued, then ends. */
 void store_stop(struct store *st);
-/* Sends an answered request to the face. Any thread. */
-void notes_done(struct queue *notes, struct request *r);
-/* Sends a failure in words to the face. Any thread. */
-void notes_error(struct queue *notes, int64_t session, const char *path, const struct err *what, int64_t at_ms);

@@ -1,5 +1,5 @@
 /* Reads generated texts back out of the database: a table of one reader for each kind. Reader threads, each with its
- * own connection; never the store's. */
+ * own connection; plan_text() also in the store's transactions. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "blocks.h"
 #include "message.h"
 #include "transcript.h"
+#include "usage.h"
 
 /* Adds the part of a piece at [at, at + n) that lies in the wanted window. False once the window is full. */
 static bool window(struct buf *out, size_t start, uint64_t offset, size_t max, uint64_t at, const char *p, size_t n)
@@ -82,14 +83,31 @@ static int entry_text(struct rows *r, int rc, struct buf *text)
 #define POINTED(column)                                                                                                \
 	"SELECT body FROM entries WHERE session=?1 AND seq=(SELECT " column " FROM sessions WHERE id=?1)"
 
-static int whole_plan(struct db *db, int64_t id, struct buf *out, struct err *err)
+int plan_text(struct db *db, int64_t id, int64_t request, int64_t plan_seq, struct buf *out, struct err *err)
 {
 	struct rows r;
 	CLEAN_BUF struct buf text = BUF_INIT;
-	int rc = entry_text(&r, db_query(db, &r, err, POINTED("plan_seq"), "i", id), &text);
+	bool streams = false;
+	int rc = db_query(db, &r, err, "SELECT partial FROM requests WHERE session=? AND n=? AND state='pinned'", "ii",
+			  id, request);
+	if (!rc && rows_next(&r))
+		streams = blocks_plan(row_text(&r, 0), row_len(&r, 0), out);
+	int end = rows_end(&r);
+	rc = rc ? rc : end;
+	if (rc || streams)
+		return rc;
+	rc = entry_text(&r,
+			db_query(db, &r, err, "SELECT body FROM entries WHERE session=? AND seq=?", "ii", id, plan_seq),
+			&text);
 	if (!rc)
 		blocks_plan(buf_str(&text), text.n, out);
 	return rc;
+}
+
+static int whole_plan(struct db *db, int64_t id, struct buf *out, struct err *err)
+{
+	return plan_text(db, id, db_int(db, 0, "SELECT request FROM sessions WHERE id=?", "i", id),
+			 db_int(db, 0, "SELECT plan_seq FROM sessions WHERE id=?", "i", id), out, err);
 }
 
 static int whole_question(struct db *db, int64_t id, struct buf *out, struct err *err)
@@ -129,7 +147,8 @@ static int (*const whole[TEXT_KINDS])(struct db *, int64_t, struct buf *,
 				      struct err *) = {[TEXT_PLAN] = whole_plan,
 						       [TEXT_QUESTION] = whole_question,
 						       [TEXT_ANSWER] = whole_answer,
-						       [TEXT_QUEUE] = whole_queue};
+						       [TEXT_QUEUE] = whole_queue,
+						       [TEXT_USAGE] = usage_text};
 
 int text_read(struct db *db, int64_t session, enum text_kind kind, uint64_t offset, size_t max, struct buf *out,
 	      struct err *err)

@@ -16,16 +16,18 @@ struct tool_run {
 	const char *clone; /* root of the clone in the sandbox */
 	const char *job;   /* job id, the same for the same call after a restart */
 	const cJSON *args;
-	bool again;	  /* the call may have run before: its intent was committed by an earlier process */
-	const char *note; /* what `note` said when the intent was committed, "" at first */
-	int limit_ms;	  /* longest time for a command, 0: none */
+	bool again;	       /* the call may have run before: its intent was committed by an earlier process */
+	const char *protected; /* patterns of protected paths; env refuses them as well, by what is opened */
+	const char *note;      /* what `note` said when the intent was committed, "" at first */
+	int limit_ms;	       /* longest time for a command, 0: none */
 	const atomic_bool *cancel;
 };
 
 struct tool_result {
 	struct buf text; /* what the model is told, valid UTF-8 */
 	bool error;
-	bool job; /* a job in the sandbox is to be acknowledged once the result is committed */
+	bool keep; /* its output stays in the sandbox then: the result names the file */
+	bool job;  /* a job in the sandbox is to be acknowledged once the result is committed */
 };
 
 struct tool {

@@ -8,11 +8,14 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "killpoint.h"
+#include "redact.h"
 #include "tool.h"
 
 #define ARG_MAX_BYTES (100 << 10) /* a longer script goes through a file: Linux takes 128 KiB in one argument */
 #define POLL_MS	      500	  /* longest single wait: how quickly `stop` is seen */
-#define TAIL_MAX      (64 << 10)  /* output read for a result; more than TOOL_BYTES, to find a line's begin */
+#define TAIL_MAX                                                                                                       \
+	(TOOL_BYTES + REDACT_CONTEXT) /* output read for a result: a line's begin and a secret's are before the cut */
 
 /* The last TOOL_LINES whole lines within TOOL_BYTES. Returns where they begin. */
 static size_t tail_start(const struct buf *b, bool complete)
@@ -49,8 +52,10 @@ static void remarks(const struct tool_run *t, const struct env_job *job, size_t 
 	if (!job->output)
 		buf_adds(&out->text, "(no output)\n");
 	if (shown < job->output)
-		buf_addf(&out->text, "[only the end is shown: %zu of %" PRIu64 " bytes; all of it is in %s]\n", shown,
-			 job->output, spill);
+		buf_addf(&out->text,
+			 "[only the end is shown: %zu of %" PRIu64
+			 " bytes; all of it is in %s until newer ones push it out]\n",
+			 shown, job->output, spill);
 	if (job->state == ENV_JOB_LOST)
 		buf_adds(&out->text, "[interrupted: the sandbox was restarted while the command ran]\n");
 	else if (job->timed_out)
@@ -73,15 +78,18 @@ static int collect(const struct tool_run *t, const struct env_job *job, int time
 	if (rc)
 		return rc;
 	size_t at = tail_start(&raw, from == 0), shown = raw.n - at;
-	utf8_clean(&out->text, buf_str(&raw) + at, shown);
+	CLEAN_BUF struct buf clear = BUF_INIT;
+	redact(&clear, raw.p, raw.n, at, raw.n);
+	utf8_clean(&out->text, buf_str(&clear), clear.n);
 	CLEAN_FREE char *spill = NULL;
 	if (shown < job->output) {
-		rc = env_ack(t->env, t->job, true, &spill, err);
+		rc = env_kept(t->env, t->job, &spill, err);
 		if (rc)
 			return rc;
 	}
 	remarks(t, job, shown, spill, timeout_ms, out);
-	out->job = !spill;
+	out->job = true;
+	out->keep = spill != NULL;
 	return 0;
 }
 
@@ -127,6 +135,7 @@ int tool_bash(const struct tool_run *t, struct tool_result *out, struct err *err
 		return err_set(err, -rc, "%s", why.text);
 	if (rc)
 		return tool_fail(out, "the command could not be started: %s", why.text);
+	killpoint("tool.start");
 	rc = wait_for(t, &job, err);
 	if (rc)
 		return rc;

@@ -8,6 +8,8 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "gate.h"
+#include "redact.h"
 #include "tool.h"
 
 #define CHUNK	 (256 << 10) /* bytes asked for at once when lines are counted */
@@ -27,10 +29,30 @@ struct reading {
 	uint64_t line, first, limit; /* the line that comes next, the first and number of lines wanted (from 1) */
 	uint64_t shown;
 	bool full, more; /* the limits are reached; something follows */
+	struct buf raw;	 /* what is shown is raw[start, end); around it is what a secret may begin or end in */
+	size_t start, end;
+	size_t cut; /* bytes of the one line that was too long to be shown whole, 0: none was */
 };
 
+static void pass_line(struct reading *r, const char *p, size_t n)
+{
+	buf_add(&r->raw, n > REDACT_CONTEXT ? p + n - REDACT_CONTEXT : p, n > REDACT_CONTEXT ? REDACT_CONTEXT : n);
+	if (r->raw.n > 4 * REDACT_CONTEXT)
+		buf_drop(&r->raw, r->raw.n - REDACT_CONTEXT);
+	r->start = r->end = r->raw.n;
+}
+
+static void show_line(struct reading *r, const char *p, size_t n)
+{
+	size_t keep = n > TOOL_BYTES ? TOOL_BYTES : n, around = n - keep;
+	r->cut = keep < n ? n : 0;
+	r->shown++;
+	r->end = r->raw.n + keep;
+	buf_add(&r->raw, p, keep + (around < REDACT_CONTEXT ? around : REDACT_CONTEXT));
+}
+
 /* Takes whole lines out of b; what is left is an unfinished one. */
-static void take_lines(struct reading *r, struct buf *b, bool last, struct buf *out)
+static void take_lines(struct reading *r, struct buf *b, bool last)
 {
 	size_t at = 0;
 	while (at < b->n && !r->full) {
@@ -38,17 +60,13 @@ static void take_lines(struct reading *r, struct buf *b, bool last, struct buf *
 		if (!nl && !last)
 			break;
 		size_t n = nl ? (size_t)(nl + 1 - (b->p + at)) : b->n - at;
-		if (r->line >= r->first) {
-			if (r->shown == r->limit || (out->n + n > TOOL_BYTES && r->shown)) {
-				r->full = r->more = true;
-				break;
-			}
-			size_t keep = n > TOOL_BYTES ? TOOL_BYTES : n;
-			utf8_clean(out, b->p + at, keep);
-			if (keep < n)
-				buf_addf(out, "\n[line %" PRIu64 " is %zu bytes long; only its begin is shown]\n",
-					 r->line, n);
-			r->shown++;
+		if (r->line < r->first) {
+			pass_line(r, b->p + at, n);
+		} else if (r->shown == r->limit || r->cut || (r->end - r->start + n > TOOL_BYTES && r->shown)) {
+			r->full = r->more = true;
+			break;
+		} else {
+			show_line(r, b->p + at, n);
 		}
 		r->line++;
 		at += n;
@@ -56,7 +74,16 @@ static void take_lines(struct reading *r, struct buf *b, bool last, struct buf *
 	buf_drop(b, at);
 }
 
-static int read_lines(const struct tool_run *t, const char *path, struct reading *r, struct buf *out, struct err *err)
+static void show(const struct reading *r, struct buf *out)
+{
+	CLEAN_BUF struct buf clear = BUF_INIT;
+	redact(&clear, r->raw.p, r->raw.n, r->start, r->end);
+	utf8_clean(out, buf_str(&clear), clear.n);
+	if (r->cut)
+		buf_addf(out, "\n[line %" PRIu64 " is %zu bytes long; only its begin is shown]\n", r->line - 1, r->cut);
+}
+
+static int read_lines(const struct tool_run *t, const char *path, struct reading *r, struct err *err)
 {
 	CLEAN_BUF struct buf b = BUF_INIT;
 	for (uint64_t off = 0; !r->full;) {
@@ -70,7 +97,7 @@ static int read_lines(const struct tool_run *t, const char *path, struct reading
 			return err_set(err, EILSEQ,
 				       "this is no text file (NUL at byte %" PRIu64 "); look at it with bash",
 				       off - got);
-		take_lines(r, &b, got < CHUNK, out);
+		take_lines(r, &b, got < CHUNK);
 		if (b.n > FILE_MAX)
 			return err_set(err, EFBIG, "line %" PRIu64 " is too long to be shown; look at it with bash",
 				       r->line);
@@ -102,6 +129,8 @@ int tool_read(const struct tool_run *t, struct tool_result *out, struct err *err
 		return tool_fail(out, "offset and limit must be whole numbers above 0");
 	if (limit > TOOL_LINES)
 		limit = TOOL_LINES;
+	if (gate_path(t->protected, path, &why))
+		return tool_fail(out, "%s: %s", path, why.text);
 	CLEAN_FREE char *full = tool_path(t, path);
 	int rc = env_stat(t->env, full, &st, &why);
 	free(st.real);
@@ -110,7 +139,10 @@ int tool_read(const struct tool_run *t, struct tool_result *out, struct err *err
 				 S_ISDIR(st.mode) ? "%s is a folder; list it with bash: ls" : "%s is no regular file",
 				 path);
 	struct reading r = {.line = 1, .first = (uint64_t)offset, .limit = (uint64_t)limit};
-	rc = rc ? rc : read_lines(t, full, &r, &out->text, &why);
+	rc = rc ? rc : read_lines(t, full, &r, &why);
+	if (!rc)
+		show(&r, &out->text);
+	buf_release(&r.raw);
 	if (rc)
 		return refused(rc, path, &why, out, err);
 	if (!r.shown && offset > 1)
@@ -133,6 +165,8 @@ int tool_write(const struct tool_run *t, struct tool_result *out, struct err *er
 	struct err why = ERR_INIT;
 	if (!path || !*path || !content)
 		return tool_fail(out, "write needs a path and a content");
+	if (gate_path(t->protected, path, &why))
+		return tool_fail(out, "%s: %s", path, why.text);
 	CLEAN_FREE char *full = tool_path(t, path);
 	size_t n = strlen(content);
 	int rc = env_write(t->env, full, content, n, ENV_WRITE_PARENTS, &why);
@@ -231,7 +265,7 @@ int tool_edit_intend(const struct tool_run *t, struct buf *note, struct err *err
 	const char *path = json_str(t->args, "path");
 	CLEAN_BUF struct buf file = BUF_INIT;
 	CLEAN_BUF struct buf result = BUF_INIT;
-	if (!path || !*path)
+	if (!path || !*path || gate_path(t->protected, path, NULL))
 		return 0;
 	CLEAN_FREE char *full = tool_path(t, path);
 	int rc = read_whole(t, full, &file, err);
@@ -251,6 +285,8 @@ int tool_edit(const struct tool_run *t, struct tool_result *out, struct err *err
 	CLEAN_BUF struct buf seen = BUF_INIT;
 	if (!path || !*path)
 		return tool_fail(out, "edit needs a path");
+	if (gate_path(t->protected, path, &why))
+		return tool_fail(out, "%s: %s", path, why.text);
 	CLEAN_FREE char *full = tool_path(t, path);
 	int rc = read_whole(t, full, &file, &why);
 	if (rc)

@@ -89,15 +89,23 @@ static int add(struct tx *tx, struct session *s, enum entry_kind kind, const str
 	return 0;
 }
 
-int transcript_user(struct tx *tx, struct session *s, int64_t k, const char *text, struct err *err)
+int transcript_user(struct tx *tx, struct session *s, int64_t k, const char *text, const char *option, struct err *err)
 {
 	CLEAN_BUF struct buf md = BUF_INIT;
 	CLEAN_BUF struct buf fields = BUF_INIT;
 	CLEAN_FREE char *title = xasprintf("user, message %" PRId64, k);
 	heading(&md, tx, s, title);
-	paragraph(&md, text);
 	buf_addf(&fields, ",\"message\":%" PRId64, k);
-	field(&fields, "text", text);
+	if (*option) {
+		text += strspn(text, " \t\r\n");
+		CLEAN_FREE char *typed = xstrndup(text, strspn(text, "0123456789"));
+		buf_addf(&md, "%s. %s\n", typed, option);
+		field(&fields, "text", option);
+		field(&fields, "typed", typed);
+	} else {
+		paragraph(&md, text);
+		field(&fields, "text", text);
+	}
 	return add(tx, s, ENTRY_USER, &fields, &md, err);
 }
 

@@ -8,22 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agents.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "blocks.h"
 #include "calls.h"
 #include "context.h"
+#include "fault.h"
 #include "killpoint.h"
 #include "message.h"
 #include "model.h"
 #include "transcript.h"
+#include "usage.h"
 #include "view.h"
 
-#define PARTIAL_MS   100  /* streamed text is committed at most so often (spec: at most 100 ms apart) */
-#define BACKOFF_MS   2000 /* before the first retry; doubles */
-#define BACKOFF_MAX  60000
-#define ATTEMPTS_MAX 10		/* tries of one request, about six minutes in all, before the run fails */
-#define AGENTS_MAX   (64 << 10) /* bytes of AGENTS.md that go into the prompt */
+#define PARTIAL_MS 100 /* streamed text is committed at most so often (spec: at most 100 ms apart) */
 
 /* ---- the prompt ---- */
 
@@ -31,18 +31,27 @@ static int load_prompt(struct worker *w, struct err *err)
 {
 	if (w->prompt)
 		return 0;
-	CLEAN_BUF struct buf raw = BUF_INIT;
 	CLEAN_BUF struct buf agents = BUF_INIT;
-	CLEAN_FREE char *path = xasprintf("%s/AGENTS.md", w->s->clone);
 	int rc = worker_env(w, err);
+	rc = rc ? rc : agents_root(w, &agents, err);
 	if (rc)
 		return rc;
-	rc = env_read(w->env, path, 0, AGENTS_MAX, &raw, err);
-	if (rc && tool_env_lost(rc))
-		return rc;
-	utf8_clean(&agents, buf_str(&raw), raw.n);
-	w->prompt = context_prompt(w->s->clone, buf_str(&agents));
+	struct config *c = backend_config(w->b);
+	w->prompt = context_prompt(w->s->clone, c->value[CONFIG_PROTECTED], buf_str(&agents));
+	config_put(c);
 	return 0;
+}
+
+/* ---- usage ---- */
+
+static int used(struct tx *tx, struct session *s, struct backend *b, const char *model, enum use_end end,
+		const struct model_reply *r, struct err *err)
+{
+	struct config *c = backend_config(b);
+	int rc = usage_request(tx, s, c, model, end, r ? r->tokens_in : 0, r ? r->tokens_out : 0,
+			       r ? r->tokens_cached : 0, err);
+	config_put(c);
+	return rc;
 }
 
 /* ---- pinning ---- */
@@ -51,6 +60,7 @@ struct pin {
 	struct worker *w;
 	int64_t n, cutoff;
 	char *model, *prompt; /* of the pinned request */
+	bool nothing;	      /* every message was withdrawn before a request was made of it */
 };
 
 static int prompt_id(struct tx *tx, const char *text, int64_t *id, struct err *err)
@@ -81,6 +91,18 @@ static bool pinned_before(struct tx *tx, struct session *s, struct pin *p, int *
 	return found;
 }
 
+/* The plan of an answer that came to nothing does not count. */
+static int plan_back(struct tx *tx, struct session *s, struct err *err)
+{
+	CLEAN_BUF struct buf plan = BUF_INIT;
+	int rc = plan_text(tx->db, s->id, s->request, s->plan_seq, &plan, err);
+	if (!rc && s->plan_size != (int64_t)plan.n) {
+		s->plan_size = (int64_t)plan.n;
+		s->plan_ms = tx->now_ms;
+	}
+	return rc;
+}
+
 static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	struct pin *p = arg;
@@ -93,9 +115,21 @@ static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 		live_put(s->live);
 		s->live = live_make(s->run, true, NULL);
 	}
-	if (pinned_before(tx, s, p, &rc, err) || rc)
+	if (pinned_before(tx, s, p, &rc, err) || rc) {
+		rc = rc ? rc
+			: db_run(tx->db, err, "UPDATE requests SET partial='' WHERE session=? AND n=?", "ii", s->id,
+				 p->n);
+		rc = rc ? rc : used(tx, s, p->w->b, p->model, USE_ABORTED, NULL, err);
+		rc = rc ? rc : plan_back(tx, s, err);
 		return rc ? rc : log_add(tx, s, "a model request was cut off by a restart; it is sent again", err);
+	}
 	rc = s->state == STATE_RUNNING ? message_place(tx, s, err) : 0;
+	p->nothing = !rc && s->state == STATE_RUNNING && !s->unanswered;
+	if (p->nothing) {
+		live_put(s->live);
+		s->live = live_make(s->run, false, NULL);
+		return 0;
+	}
 	rc = rc ? rc : prompt_id(tx, p->w->prompt, &prompt, err);
 	if (rc)
 		return rc;
@@ -134,10 +168,15 @@ static int partial_fn(struct tx *tx, void *arg, struct err *err)
 	struct session *s = tx_session(tx, p->session);
 	if (!s || s->run != p->run)
 		return 0;
+	CLEAN_BUF struct buf plan = BUF_INIT;
+	if (s->request == p->n && blocks_plan(buf_str(&p->text), p->text.n, &plan)) {
+		s->plan_size = (int64_t)plan.n;
+		s->plan_ms = tx->now_ms;
+	}
 	live_put(s->live);
 	s->live = live_make(p->run, true, &p->all);
-	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=?", "tii", buf_str(&p->text),
-		      p->session, p->n);
+	return db_run(tx->db, err, "UPDATE requests SET partial=? WHERE session=? AND n=? AND state='pinned'", "tii",
+		      buf_str(&p->text), p->session, p->n);
 }
 
 static void partial_free(void *arg, int rc, const struct err *err)
@@ -197,12 +236,14 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop,
 				      (int)r->n_calls, final, err);
 	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
+	rc = rc ? rc : used(tx, s, d->w->b, d->pin->model, USE_DONE, r, err);
 	rc = rc ? rc
 		: db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii",
 			 s->id, d->pin->n);
+	rc = rc ? rc : plan_back(tx, s, err);
 	if (rc)
 		return rc;
-	s->attempt = 0;
+	s->attempt = s->retry_since_ms = 0;
 	buf_add(&all, buf_str(d->before), d->before->n);
 	buf_add(&all, buf_str(&text), text.n);
 	if (all.n && !buf_ends(&all, "\n"))
@@ -215,21 +256,37 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 /* ---- a fault ---- */
 
 struct faulty {
+	struct worker *w;
 	struct pin *pin;
+	const struct model_reply *reply; /* what is known of the tokens */
 	const struct model_fault *fault;
-	const struct err *why;
+	struct err *why; /* the model's words; what ends the run is added */
 	bool again;
 };
 
-static int64_t backoff(int64_t attempt, const struct model_fault *f)
+/* Is another try due, and when? The time of the first failure is committed, so that restarts do not lengthen it. */
+static bool try_again(struct tx *tx, struct session *s, struct faulty *f)
 {
-	int64_t ms = BACKOFF_MS;
-	for (int64_t i = 1; i < attempt && ms < BACKOFF_MAX; i++)
-		ms *= 2;
-	if (ms > BACKOFF_MAX)
-		ms = BACKOFF_MAX;
-	ms -= ms / 4 * (clock_mono_us() % 1000) / 1000; /* jitter: many sessions must not come back at once */
-	return f->retry_after_ms > ms ? f->retry_after_ms : ms;
+	struct config *c = backend_config(f->w->b);
+	int64_t limit = config_int(c, CONFIG_RETRY_LIMIT) * 1000;
+	config_put(c);
+	enum fault_kind kind = fault_judge(f->fault, f->why->text);
+	if (kind == FAULT_OVERFLOW)
+		err_prefix(f->why, "the conversation is longer than the model takes");
+	if (kind != FAULT_RETRY)
+		return false;
+	if (!s->retry_since_ms || s->retry_since_ms > tx->now_ms)
+		s->retry_since_ms = tx->now_ms;
+	int64_t wait = fault_backoff_ms(f->fault, s->attempt, (uint64_t)clock_mono_us()),
+		spent = tx->now_ms - s->retry_since_ms;
+	if (spent + wait > limit) {
+		err_prefix(f->why, f->fault->retry_after_ms > limit
+					   ? "the server asks for a longer wait than retry.limit allows"
+					   : "given up: retry.limit is reached");
+		return false;
+	}
+	s->retry_ms = tx->now_ms + wait;
+	return true;
 }
 
 static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
@@ -237,29 +294,33 @@ static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 	struct faulty *f = arg;
 	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id,
 			f->pin->n);
+	rc = rc ? rc : plan_back(tx, s, err);
+	rc = rc ? rc : used(tx, s, f->w->b, f->pin->model, USE_FAILED, f->reply, err);
 	s->attempt++;
-	f->again = f->fault->retry && s->attempt < ATTEMPTS_MAX;
+	f->again = try_again(tx, s, f);
 	CLEAN_FREE char *line = xasprintf("model request %" PRId64 ": %s", f->pin->n, f->why->text);
 	rc = rc ? rc : log_add(tx, s, line, err);
-	if (rc || !f->again)
-		return rc;
-	s->retry_ms = tx->now_ms + backoff(s->attempt, f->fault);
-	if (s->state == STATE_RUNNING)
+	if (!rc && f->again && s->state == STATE_RUNNING)
 		session_detail(tx, s, "%s", f->why->text);
-	return 0;
+	return rc;
 }
 
 /* ---- stop ---- */
 
 static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
+	struct worker *w = arg;
 	int rc = calls_abandon(tx, s, "stopped by the user", err);
+	if (!rc && db_int(tx->db, 0, "SELECT 1 FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", s->id,
+			  s->request))
+		rc = used(tx, s, w->b, s->setting[SETTING_MODEL], USE_ABORTED, NULL, err);
 	rc = rc ? rc
 		: db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i",
 			 s->id);
+	rc = rc ? rc : plan_back(tx, s, err);
 	rc = rc ? rc : transcript_notice(tx, s, "stopped by the user", err);
 	s->stopping = 0;
-	s->retry_ms = 0;
+	s->retry_ms = s->retry_since_ms = 0;
 	live_put(s->live);
 	s->live = live_make(s->run, false, NULL);
 	return rc;
@@ -271,7 +332,7 @@ static int turn_stopped(struct worker *w, enum turn_end *end, struct err *err)
 		return -ECANCELED; /* shutdown or destroy: the committed state says what is next */
 	atomic_store(&w->cancel, false);
 	int rc = calls_kill(w, err);
-	rc = rc && !tool_env_lost(rc) ? rc : worker_commit(w, stopped_fn, NULL, err);
+	rc = rc && !tool_env_lost(rc) ? rc : worker_commit_urgent(w, stopped_fn, w, err);
 	*end = TURN_STOPPED;
 	return rc;
 }
@@ -295,7 +356,11 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 				  .cancel = &w->cancel,
 				  .text = stream,
 				  .arg = &sink};
-	rc = rc ? rc : kind->run(&q, d->reply, fault, err);
+	if (!rc) {
+		killpoint("model.request");
+		rc = kind->run(&q, d->reply, fault, err);
+		killpoint("model.reply");
+	}
 	context_release(&ctx);
 	buf_release(&sink.text);
 	*d->before = sink.before;
@@ -311,7 +376,8 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 	struct done d = {w, &pin, &reply, &before, final};
 	int rc = load_prompt(w, err);
 	rc = rc ? rc : worker_commit(w, pin_fn, &pin, err);
-	if (rc)
+	*end = pin.nothing ? TURN_STOPPED : TURN_MORE;
+	if (rc || pin.nothing)
 		goto out;
 	killpoint("turn.pinned");
 	struct err why = ERR_INIT;
@@ -321,7 +387,7 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 		goto out;
 	}
 	if (rc) {
-		struct faulty f = {&pin, &fault, &why, false};
+		struct faulty f = {w, &pin, &reply, &fault, &why, false};
 		rc = worker_commit(w, fault_fn, &f, err);
 		*end = TURN_MORE;
 		if (!rc && !f.again)

@@ -39,7 +39,8 @@ static void texts(struct view *v, const struct session *s)
 {
 	v->text[TEXT_TRANSCRIPT] = (struct text_info){(uint64_t)s->md_size, s->transcript_ms};
 	v->text[TEXT_JSONL] = (struct text_info){(uint64_t)s->json_size, s->transcript_ms};
-	v->text[TEXT_PLAN] = (struct text_info){(uint64_t)s->plan_size, s->transcript_ms};
+	v->text[TEXT_PLAN] = (struct text_info){(uint64_t)s->plan_size,
+						s->plan_ms > s->transcript_ms ? s->plan_ms : s->transcript_ms};
 	v->text[TEXT_QUESTION] = (struct text_info){(uint64_t)s->question_size, s->transcript_ms};
 	v->text[TEXT_ANSWER] = (struct text_info){(uint64_t)s->answer_size, s->transcript_ms};
 	v->text[TEXT_CHECKS] = s->checks;
@@ -47,6 +48,7 @@ static void texts(struct view *v, const struct session *s)
 	v->text[TEXT_CHANGES] = s->changes;
 	v->text[TEXT_COMMITS] = s->commits;
 	v->text[TEXT_LOG] = (struct text_info){(uint64_t)s->log_size, s->log_ms};
+	v->text[TEXT_USAGE] = (struct text_info){(uint64_t)s->usage_size, s->usage_ms};
 	v->text[TEXT_QUEUE] = s->queue;
 	for (int i = 0; i < TEXT_KINDS; i++)
 		if (!v->text[i].changed_ms)

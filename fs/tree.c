@@ -91,6 +91,7 @@ const struct file tree[] = {
 	TEXT(SESSION,    "diff",             DIFF,       "its work against the base"),
 	TEXT(SESSION,    "changes",          CHANGES,    "the same by file and lines"),
 	TEXT(SESSION,    "commits",          COMMITS,    "the same as a log"),
+	TEXT(SESSION,    "usage",            USAGE,      "requests, tokens in, out, cached, cost, model or tool, failed, aborted"),
 	GROWS(SESSION,   "log",              LOG,        "what the machinery did"),
 	ERRORS(SESSION,  "error",            "its last 8 refusals and failures, with what to do"),
 	DIR(SESSION,     "settings",         0555, SETTINGS, "values of model, network, after-run, ship, approvals"),

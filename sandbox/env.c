@@ -206,6 +206,7 @@ void env_close(struct env *env)
 	wire_reader_release(&env->in);
 	wire_out_release(&env->out);
 	free(env->home);
+	free(env->guard);
 	free(env);
 }
 

@@ -8,6 +8,7 @@ struct env {
 	int64_t id;	/* of the sandbox, for words */
 	int silence_ms; /* a peer that says nothing for so long is lost */
 	char *home;
+	char *guard;   /* patterns that file requests carry, or NULL */
 	uint32_t last; /* request */
 	struct wire_reader in;
 	struct wire_out out;

@@ -18,6 +18,12 @@ static struct wire_out *path_request(struct env *env, enum wire_op op, const cha
 	return o;
 }
 
+void env_guard(struct env *env, const char *patterns)
+{
+	free(env->guard);
+	env->guard = xstrdup(patterns);
+}
+
 int env_stat(struct env *env, const char *path, struct env_stat *out, struct err *err)
 {
 	struct wire_msg m;
@@ -39,6 +45,7 @@ static int read_chunk(struct env *env, const char *path, uint64_t offset, size_t
 	struct wire_out *o = path_request(env, WIRE_READ, path);
 	wire_add_num(o, WIRE_OFFSET, offset);
 	wire_add_num(o, WIRE_MAXIMUM, want);
+	wire_add_text(o, WIRE_GUARD, env->guard);
 	int rc = env_call(env, NULL, 0, m, err);
 	if (!rc && m->payload_n > want)
 		rc = err_set(err, EPROTO, "the tool daemon sent more than was asked for");
@@ -62,11 +69,18 @@ int env_read(struct env *env, const char *path, uint64_t offset, size_t max, str
 	return 0;
 }
 
+static void flagged(struct env *env, enum wire_op op, const char *path, uint64_t flags)
+{
+	struct wire_out *o = path_request(env, op, path);
+	wire_add_num(o, WIRE_FLAGS, flags);
+	wire_add_text(o, WIRE_GUARD, env->guard);
+}
+
 static int append(struct env *env, const char *path, const char *p, size_t n, uint64_t flags, struct err *err)
 {
 	do { /* at least once: appending nothing still makes the file */
 		size_t part = n < WIRE_CHUNK ? n : WIRE_CHUNK;
-		wire_add_num(path_request(env, WIRE_APPEND, path), WIRE_FLAGS, flags);
+		flagged(env, WIRE_APPEND, path, flags);
 		int rc = env_call(env, p, part, NULL, err);
 		if (rc)
 			return rc;
@@ -78,7 +92,7 @@ static int append(struct env *env, const char *path, const char *p, size_t n, ui
 
 static int put_begin(struct env *env, const char *path, uint64_t flags, struct err *err)
 {
-	wire_add_num(path_request(env, WIRE_PUT, path), WIRE_FLAGS, flags);
+	flagged(env, WIRE_PUT, path, flags);
 	return env_call(env, NULL, 0, NULL, err);
 }
 

@@ -77,16 +77,27 @@ int env_kill(struct env *env, const char *job, struct err *err)
 	return env_call(env, NULL, 0, NULL, err);
 }
 
-int env_ack(struct env *env, const char *job, bool keep, char **path, struct err *err)
+static int ack(struct env *env, const char *job, uint64_t flags, char **path, struct err *err)
 {
 	struct wire_msg m;
 	struct wire_out *o = env_request(env, WIRE_ACK);
 	wire_add_text(o, WIRE_JOB, job);
-	wire_add_num(o, WIRE_FLAGS, keep ? WIRE_KEEP : 0);
+	wire_add_num(o, WIRE_FLAGS, flags);
 	int rc = env_call(env, NULL, 0, &m, err);
 	if (path)
 		*path = rc ? NULL : wire_text(&m, WIRE_PATH);
 	return rc;
+}
+
+int env_ack(struct env *env, const char *job, bool keep, char **path, struct err *err)
+{
+	return ack(env, job, keep ? WIRE_KEEP : 0, path, err);
+}
+
+int env_kept(struct env *env, const char *job, char **path, struct err *err)
+{
+	int rc = ack(env, job, WIRE_WHERE, path, err);
+	return rc || *path ? rc : err_set(err, EPROTO, "the tool daemon's answer has no path");
 }
 
 /* Waits for a job's end; a set cancel flag kills it. -ECANCELED: it ended because of that. */

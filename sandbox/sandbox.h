@@ -128,8 +128,11 @@ int env_poll(struct env *env, const char *job, uint64_t since, int wait_ms, stru
 int env_output(struct env *env, const char *job, uint64_t offset, size_t max, struct buf *out, struct err *err);
 /* SIGKILLs the job's process tree (its group and every descendant that still hangs below it). Unknown or ended: 0. */
 int env_kill(struct env *env, const char *job, struct err *err);
-/* Forgets a job. keep: its output file stays in the sandbox and *path (malloc'd) names it: the spill file. */
+/* Forgets a job. keep: its output file stays in the sandbox and *path (malloc'd) names it: the spill file. Old ones are
+ * removed (guest/kept.h says when). */
 int env_ack(struct env *env, const char *job, bool keep, char **path, struct err *err);
+/* Where that file will be (malloc'd); forgets nothing. So a path can be committed before the job is forgotten. */
+int env_kept(struct env *env, const char *job, char **path, struct err *err);
 
 /* Start, wait, collect, acknowledge; for short commands of the host itself. output (may be NULL) gets at most max
  * bytes. Exit code, or -errno (-ETIMEDOUT, -ECANCELED). */
@@ -149,6 +152,10 @@ int env_read(struct env *env, const char *path, uint64_t offset, size_t max, str
 enum { ENV_WRITE_PARENTS = 1, ENV_WRITE_APPEND = 2 };
 /* Replaces (temporary file and rename, mode and owner of an existing file kept) or appends. New files are 0644. */
 int env_write(struct env *env, const char *path, const void *data, size_t n, int flags, struct err *err);
+/* From here on env_read() and env_write() refuse (-EACCES in words) what the patterns protect (backend/base/guard.h),
+ * judged inside the sandbox by what was really opened: links, `..`, hard links and /proc lead nowhere. NULL: nothing.
+ */
+void env_guard(struct env *env, const char *patterns);
 int env_remove(struct env *env, const char *path, struct err *err); /* a file; missing is success */
 int env_send_file(struct env *env, const char *host_path, const char *path, struct err *err);	 /* streamed */
 int env_receive_file(struct env *env, const char *path, const char *host_path, struct err *err); /* streamed */

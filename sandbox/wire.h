@@ -45,13 +45,13 @@ enum wire_op {
 	WIRE_KILL,	/* JOB */
 	WIRE_ACK,	/* JOB, FLAGS (WIRE_KEEP) -> PATH? */
 	WIRE_STAT,	/* PATH -> SIZE, MODE, MTIME, PATH */
-	WIRE_READ,	/* PATH, OFFSET, MAX -> SIZE, GENERATION; payload */
-	WIRE_APPEND,	/* PATH, FLAGS; payload: appended at once */
-	WIRE_PUT,	/* PATH, FLAGS: begins to replace a file; the one before that was not ended is forgotten */
-	WIRE_PUT_DATA,	/* payload: the next bytes */
-	WIRE_PUT_END,	/* puts it in place */
-	WIRE_REMOVE,	/* PATH */
-	WIRE_SHUTDOWN,	/* ends all jobs and the daemon; in a VM powers off. The answer comes first */
+	WIRE_READ,	/* PATH, OFFSET, MAX, GUARD? -> SIZE, GENERATION; payload */
+	WIRE_APPEND,	/* PATH, FLAGS, GUARD?; payload: appended at once */
+	WIRE_PUT, /* PATH, FLAGS, GUARD?: begins to replace a file; the one before that was not ended is forgotten */
+	WIRE_PUT_DATA, /* payload: the next bytes */
+	WIRE_PUT_END,  /* puts it in place */
+	WIRE_REMOVE,   /* PATH */
+	WIRE_SHUTDOWN, /* ends all jobs and the daemon; in a VM powers off. The answer comes first */
 	WIRE_OPS,
 };
 
@@ -79,6 +79,7 @@ enum wire_tag {
 	WIRE_GENERATION, /* changes whenever a file is another one or was written to */
 	WIRE_CODE,	 /* errno; numbers are those of Linux x86-64 on both sides */
 	WIRE_TEXT,
+	WIRE_GUARD, /* patterns of protected paths, see backend/base/guard.h */
 	WIRE_TAGS,
 };
 
@@ -88,6 +89,7 @@ enum { /* WIRE_FLAGS */
        WIRE_OVERFLOW = 4,
        WIRE_KEEP = 8,
        WIRE_PARENTS = 16,
+       WIRE_WHERE = 32, /* ACK: only tell where KEEP would put the output */
 };
 
 struct wire_field {

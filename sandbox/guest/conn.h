@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #include "files.h"
+#include "protect.h"
 #include "sandbox/wire.h"
 #include "tools.h"
 
@@ -10,6 +11,7 @@ struct conn {
 	struct tools *tools;
 	const struct tools_config *config;
 	struct jobs *jobs;
+	struct protect *protect;
 	int fd;
 	bool ended;    /* malformed, closed, or cannot be written */
 	bool shutdown; /* SHUTDOWN was answered */

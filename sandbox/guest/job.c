@@ -15,6 +15,7 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "job_run.h"
+#include "kept.h"
 #include "proc.h"
 
 bool job_id_ok(const char *id)
@@ -276,8 +277,18 @@ static int keep_output(struct jobs *jobs, const char *id, bool known, char **pat
 	CLEAN_FREE char *kept = xasprintf("%s/kept/%s.log", jobs->config.folder, id);
 	if (known && rename(out, kept) && errno != ENOENT)
 		return err_sys(err, errno, "cannot keep the output of job %s", id);
+	CLEAN_FREE char *folder = xasprintf("%s/kept", jobs->config.folder);
+	kept_prune(folder);
 	if (file_exists(kept))
 		*path = take(kept);
+	return 0;
+}
+
+int jobs_where(struct jobs *jobs, const char *id, char **path, struct err *err)
+{
+	if (!job_id_ok(id))
+		return bad_id(id, err);
+	*path = xasprintf("%s/kept/%s.log", jobs->config.folder, id);
 	return 0;
 }
 

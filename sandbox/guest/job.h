@@ -48,6 +48,7 @@ void jobs_stop(struct jobs *jobs);
 /* argv and environ NULL-terminated; cwd absolute or NULL: home. 0 also if the id is known; -errno of exec or chdir. */
 int jobs_start(struct jobs *jobs, const struct env_exec *exec, struct err *err);
 int jobs_kill(struct jobs *jobs, const char *id, struct err *err);
+int jobs_where(struct jobs *jobs, const char *id, char **path, struct err *err);	  /* of what would be kept */
 int jobs_ack(struct jobs *jobs, const char *id, bool keep, char **path, struct err *err); /* -EBUSY while it runs */
 /* Up to max bytes from offset, appended to out. */
 int jobs_output(struct jobs *jobs, const char *id, uint64_t offset, size_t max, struct buf *out, struct err *err);

@@ -30,6 +30,16 @@ static int get_path(struct conn *c, const struct wire_msg *m, char **out, struct
 	return 0;
 }
 
+/* GUARD: what the request may not touch. The list is malloc'd; a damaged one fails. */
+static int get_guard(struct conn *c, const struct wire_msg *m, char **list, struct protection *no, struct err *err)
+{
+	*list = wire_text(m, WIRE_GUARD);
+	if (!*list && wire_get(m, WIRE_GUARD))
+		return missing("usable guard", err);
+	*no = (struct protection){c->protect, *list};
+	return 0;
+}
+
 static size_t get_max(const struct wire_msg *m)
 {
 	uint64_t max = wire_num(m, WIRE_MAXIMUM, WIRE_CHUNK);
@@ -150,7 +160,9 @@ static int op_ack(struct conn *c, const struct wire_msg *m, struct err *err)
 	CLEAN_FREE char *id = wire_text(m, WIRE_JOB), *path = NULL;
 	if (!id)
 		return missing("job", err);
-	int rc = jobs_ack(c->jobs, id, wire_num(m, WIRE_FLAGS, 0) & WIRE_KEEP, &path, err);
+	uint64_t flags = wire_num(m, WIRE_FLAGS, 0);
+	int rc = flags & WIRE_WHERE ? jobs_where(c->jobs, id, &path, err)
+				    : jobs_ack(c->jobs, id, flags & WIRE_KEEP, &path, err);
 	wire_add_text(&c->out, WIRE_PATH, path);
 	return rc;
 }
@@ -173,10 +185,13 @@ static int op_stat(struct conn *c, const struct wire_msg *m, struct err *err)
 
 static int op_read(struct conn *c, const struct wire_msg *m, struct err *err)
 {
-	CLEAN_FREE char *path = NULL;
+	CLEAN_FREE char *path = NULL, *list = NULL;
+	struct protection no;
 	uint64_t size = 0, generation = 0;
 	int rc = get_path(c, m, &path, err);
-	rc = rc ? rc : files_read(path, wire_num(m, WIRE_OFFSET, 0), get_max(m), &c->data, &size, &generation, err);
+	rc = rc ? rc : get_guard(c, m, &list, &no, err);
+	rc = rc ? rc
+		: files_read(&no, path, wire_num(m, WIRE_OFFSET, 0), get_max(m), &c->data, &size, &generation, err);
 	wire_add_num(&c->out, WIRE_SIZE, size);
 	wire_add_num(&c->out, WIRE_GENERATION, generation);
 	return rc;
@@ -189,16 +204,20 @@ static bool wants_parents(const struct wire_msg *m)
 
 static int op_append(struct conn *c, const struct wire_msg *m, struct err *err)
 {
-	CLEAN_FREE char *path = NULL;
+	CLEAN_FREE char *path = NULL, *list = NULL;
+	struct protection no;
 	int rc = get_path(c, m, &path, err);
-	return rc ? rc : files_append(path, wants_parents(m), m->payload, m->payload_n, err);
+	rc = rc ? rc : get_guard(c, m, &list, &no, err);
+	return rc ? rc : files_append(&no, path, wants_parents(m), m->payload, m->payload_n, err);
 }
 
 static int op_put(struct conn *c, const struct wire_msg *m, struct err *err)
 {
-	CLEAN_FREE char *path = NULL;
+	CLEAN_FREE char *path = NULL, *list = NULL;
+	struct protection no;
 	int rc = get_path(c, m, &path, err);
-	return rc ? rc : put_begin(&c->put, path, wants_parents(m), err);
+	rc = rc ? rc : get_guard(c, m, &list, &no, err);
+	return rc ? rc : put_begin(&c->put, &no, path, wants_parents(m), err);
 }
 
 static int op_put_data(struct conn *c, const struct wire_msg *m, struct err *err)

@@ -17,6 +17,7 @@
 struct tools {
 	struct tools_config config;
 	struct jobs *jobs;
+	struct protect *protect;
 	atomic_int conns;
 };
 
@@ -30,6 +31,7 @@ int tools_new(const struct tools_config *config, struct tools **out, struct err 
 	struct tools *t = xcalloc(1, sizeof *t);
 	t->config = *config;
 	t->config.jobs.home = xstrdup(config->jobs.home);
+	t->protect = protect_new(t->config.jobs.home);
 	*out = t;
 	return jobs_new(&config->jobs, &t->jobs, err);
 }
@@ -56,7 +58,8 @@ int tools_serve(struct tools *t, int fd, bool greet)
 	}
 	struct start *s = xcalloc(1, sizeof *s);
 	s->greet = greet;
-	s->conn = (struct conn){.tools = t, .config = &t->config, .jobs = t->jobs, .fd = fd, .put = PUT_INIT};
+	s->conn = (struct conn){
+		.tools = t, .config = &t->config, .jobs = t->jobs, .protect = t->protect, .fd = fd, .put = PUT_INIT};
 	pthread_attr_t attr;
 	pthread_t thread;
 	pthread_attr_init(&attr);

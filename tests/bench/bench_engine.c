@@ -98,8 +98,8 @@ static void crowd(int n)
 		"start_commit,head,"
 		"sandbox,'dir "
 		"down',size,clone,model,network,after_run,ship_to,approvals,settings_ms,0,0,0,0,0,0,0,0,0,0,0,0,0,"
-		"transcript_ms,0,log_ms,0,0,0,0,0 FROM x, c; INSERT OR REPLACE INTO counters VALUES('session',%d); "
-		"COMMIT",
+		"transcript_ms,0,log_ms,0,0,0,0,0,0,0,0,0 FROM x, c; INSERT OR REPLACE INTO counters "
+		"VALUES('session',%d); COMMIT",
 		n, n);
 	char *words = NULL;
 	sqlite3_open(path, &db);

@@ -105,8 +105,8 @@ equal "the newest plan" "$(cat "$s/plan")" "- [x] look
 - [x] make b
 - [ ] ship"
 equal "the question" "$(cat "$s/question")" "question: Ship it?
-- yes: push to main
-- no: wait"
+1. yes: push to main
+2. no: wait"
 
 # ---- checks, diff, branch
 commit=$(git -C "$P" rev-parse sandbox/1)

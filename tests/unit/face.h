@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 
 #include "backend/backend.h"
 #include "backend/base/clock.h"
@@ -211,27 +212,59 @@ static inline char *face_script(const char *name, const char *lines)
 	return path;
 }
 
+/* A session that a script answers: the lines of script, the first message. */
+static inline int64_t face_session(const char *name, const char *script, const char *message)
+{
+	CLEAN_FREE char *file = xasprintf("%s.script", name);
+	CLEAN_FREE char *path = face_script(file, script);
+	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\n---\n%s\n", path, message);
+	int64_t id = face_create(name, text);
+	if (!id)
+		printf("# refused: %s\n", face.last_error.text);
+	CHECK(id > 0);
+	return id;
+}
+
+/* Replaces the config. */
+static inline void face_config(const char *lines)
+{
+	CLEAN_FREE char *text = xasprintf("sandbox = dir\nsandbox.allow-dir = yes\n%s", lines);
+	CHECK_INT(face_do(REQ_CONFIG, 0, text), 0);
+}
+
+/* A script line of one bash call; the command needs its quotes escaped for JSON. */
+#define BASH(command) "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"" command "\"}}]}\n"
+#define SAY(text)     "{\"text\":\"" text "\"}\n"
+
+/* prepare (may be NULL): after the project is there, before the backend starts; an answer other than 0 skips all. */
+static inline int face_main(int argc, char **argv, int (*prepare)(void))
+{
+	int bad = 0;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
+		return sandbox_tools_main(argc - 1, argv + 1);
+	signal(SIGPIPE, SIG_IGN);
+	fixture_begin();
+	face_project();
+	if (prepare && prepare())
+		return 0;
+	if (face_start())
+		return 1;
+	for (struct check_test *t = check_tests; t; t = t->next) {
+		if (argc > 1 && strcmp(argv[1], t->name))
+			continue;
+		check_failed = 0;
+		t->run();
+		printf("%s %s\n", check_failed ? "not ok" : "ok", t->name);
+		fflush(stdout);
+		bad |= check_failed;
+	}
+	face_end();
+	return bad;
+}
+
 #define FACE_MAIN()                                                                                                    \
 	int main(int argc, char **argv)                                                                                \
 	{                                                                                                              \
-		int bad = 0;                                                                                           \
-		setvbuf(stdout, NULL, _IOLBF, 0);                                                                      \
-		if (argc > 1 && !strcmp(argv[1], "tool-daemon"))                                                       \
-			return sandbox_tools_main(argc - 1, argv + 1);                                                 \
-		signal(SIGPIPE, SIG_IGN);                                                                              \
-		fixture_begin();                                                                                       \
-		face_project();                                                                                        \
-		if (face_start())                                                                                      \
-			return 1;                                                                                      \
-		for (struct check_test *t = check_tests; t; t = t->next) {                                             \
-			if (argc > 1 && strcmp(argv[1], t->name))                                                      \
-				continue;                                                                              \
-			check_failed = 0;                                                                              \
-			t->run();                                                                                      \
-			printf("%s %s\n", check_failed ? "not ok" : "ok", t->name);                                    \
-			fflush(stdout);                                                                                \
-			bad |= check_failed;                                                                           \
-		}                                                                                                      \
-		face_end();                                                                                            \
-		return bad;                                                                                            \
+		return face_main(argc, argv, NULL);                                                                    \
 	}

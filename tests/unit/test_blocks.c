@@ -61,11 +61,33 @@ TEST(plan_shapes)
 		CHECK_STR(plan(shapes[i].text), shapes[i].want);
 }
 
+static const char *option(const char *text, int k)
+{
+	static struct buf b;
+	buf_reset(&b);
+	return blocks_option(text, strlen(text), k, &b) ? buf_str(&b) : "(none)";
+}
+
+TEST(options_by_number)
+{
+	const char *q = "```result\nquestion: Which?\nSome words.\n- left: the left one\n  * right\n7. seven\n3) "
+			"three\n-none\n- \n```\n";
+	CHECK_STR(question(q),
+		  "question: Which?\nSome words.\n1. left: the left one\n2. right\n3. seven\n4. three\n-none\n- \n");
+	CHECK_STR(option(q, 1), "left: the left one");
+	CHECK_STR(option(q, 2), "right");
+	CHECK_STR(option(q, 4), "three");
+	CHECK_STR(option(q, 5), "(none)");
+	CHECK_STR(option(q, 0), "(none)");
+	CHECK_STR(option("```plan\n- x\n```", 1), "(none)");
+	CHECK_STR(option("```result\n- no question\n```", 1), "(none)");
+}
+
 TEST(question_block)
 {
 	CHECK_STR(question("Hm.\n```result\nquestion: Which?\n- left: the left one\n- right: the other\n```\n"
 			   "```plan\n- [>] a\n```\n"),
-		  "question: Which?\n- left: the left one\n- right: the other\n");
+		  "question: Which?\n1. left: the left one\n2. right: the other\n");
 	CHECK_STR(question("```result\nquestion:\n- a: b\n```"), "(none)");
 	CHECK_STR(question("```result\nall fine\n```"), "(none)");
 	CHECK_STR(question("```plan\nquestion: no\n```"), "(none)");

@@ -106,7 +106,7 @@ TEST(the_default_file_is_true)
 			CHECK(!"a default is a good value");
 		}
 		buf_addf(&bare, "%s\n", line + 1);
-		keys++;
+		keys += strncmp(line, "#price.", 7) != 0; /* an example of a family */
 	}
 	CHECK_INT(keys, CONFIG_KEYS);
 	struct config *all = parse(buf_str(&bare));

@@ -3,33 +3,21 @@
 
 #include "face.h"
 
-static int64_t create(const char *name, const char *script, const char *message)
-{
-	CLEAN_FREE char *file = xasprintf("%s.script", name);
-	CLEAN_FREE char *path = face_script(file, script);
-	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\n---\n%s\n", path, message);
-	int64_t id = face_create(name, text);
-	if (!id)
-		printf("# refused: %s\n", face.last_error.text);
-	CHECK(id > 0);
-	return id;
-}
-
 TEST(a_run_with_tools_is_answered_and_synced)
 {
-	int64_t id = create("tools",
-			    "{\"text\":\"looking\",\"tools\":[{\"name\":\"read\",\"input\":{\"path\":\"a.txt\"}},"
-			    "{\"name\":\"edit\",\"input\":{\"path\":\"a.txt\",\"edits\":[{\"oldText\":\"hello\","
-			    "\"newText\":\"bye\"}]}}]}\n"
-			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"cat a.txt && git commit -qam "
-			    "changed && echo done\"}}]}\n"
-			    "{\"text\":\"all done\\n\\n```plan\\n- [x] change\\n```\\n\\n```result\\nquestion: ok?\\n- "
-			    "yes: it is\\n```\\n\"}\n",
-			    "change it");
+	int64_t id = face_session("tools",
+				  "{\"text\":\"looking\",\"tools\":[{\"name\":\"read\",\"input\":{\"path\":\"a.txt\"}},"
+				  "{\"name\":\"edit\",\"input\":{\"path\":\"a.txt\",\"edits\":[{\"oldText\":\"hello\","
+				  "\"newText\":\"bye\"}]}}]}\n"
+				  "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"cat a.txt && git commit "
+				  "-qam changed && echo done\"}}]}\n"
+				  "{\"text\":\"all done\\n\\n```plan\\n- [x] change\\n```\\n\\n```result\\nquestion: "
+				  "ok?\\n- yes: it is\\n```\\n\"}\n",
+				  "change it");
 	CHECK(face_wait_idle(id));
 	CHECK_STR(face_value(id, VALUE_STATUS), "asking");
 	CHECK_STR(face_text(id, TEXT_PLAN), "- [x] change\n");
-	CHECK_STR(face_text(id, TEXT_QUESTION), "question: ok?\n- yes: it is\n");
+	CHECK_STR(face_text(id, TEXT_QUESTION), "question: ok?\n1. yes: it is\n");
 	const char *t = face_text(id, TEXT_TRANSCRIPT);
 	CHECK(strstr(t, "change it") && strstr(t, "hello") && strstr(t, "bye\ndone"));
 	CHECK_INT(strlen(t), face.view[id]->text[TEXT_TRANSCRIPT].size);
@@ -46,7 +34,7 @@ TEST(a_run_with_tools_is_answered_and_synced)
 
 TEST(messages_are_held_and_released_in_order)
 {
-	int64_t id = create("held", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n", "first");
+	int64_t id = face_session("held", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n", "first");
 	CHECK_INT(face_do(REQ_MESSAGE, id, "second\n"), 0);
 	CHECK_INT(face_do(REQ_MESSAGE, id, "third\n"), 0);
 	CHECK(face_wait_idle(id));
@@ -59,7 +47,7 @@ TEST(messages_are_held_and_released_in_order)
 
 TEST(stop_ends_a_command_and_leaves_a_clean_history)
 {
-	int64_t id = create(
+	int64_t id = face_session(
 		"stop",
 		"{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 1000\"}}]}\n{\"text\":\"after\"}\n",
 		"go");
@@ -76,7 +64,8 @@ TEST(stop_ends_a_command_and_leaves_a_clean_history)
 
 TEST(an_overloaded_model_is_tried_again)
 {
-	int64_t id = create("busy", "{\"error\":529}\n{\"text\":\"cut of\",\"cut\":true}\n{\"text\":\"fine\"}\n", "go");
+	int64_t id = face_session("busy", "{\"error\":529}\n{\"text\":\"cut of\",\"cut\":true}\n{\"text\":\"fine\"}\n",
+				  "go");
 	CHECK(face_wait(id, "retrying in"));
 	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
 	CHECK(face_wait_idle(id));
@@ -85,7 +74,7 @@ TEST(an_overloaded_model_is_tried_again)
 
 TEST(bad_scripts_fail_in_words_and_can_be_retried)
 {
-	int64_t id = create("broken", "{\"text\":\"no end\n", "go");
+	int64_t id = face_session("broken", "{\"text\":\"no end\n", "go");
 	CHECK(face_wait(id, "failed: script line 1"));
 	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
 	CHECK(face_wait_idle(id));
@@ -115,16 +104,17 @@ TEST(bad_drafts_are_refused_in_words)
 
 TEST(checks_run_on_the_commit_and_grow_stale)
 {
-	int64_t id = create("checks",
-			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"mkdir -p .agents && echo "
-			    "'{\\\"checks\\\":[{\\\"name\\\":\\\"t\\\","
-			    "\\\"command\\\":\\\"grep -q hello "
-			    "a.txt\\\"},{\\\"name\\\":\\\"bad\\\",\\\"command\\\":\\\"echo no; false\\\"}]}' > "
-			    ".agents/project.json && git add . && git commit -qm checks\"}}]}\n{\"text\":\"ok\"}\n"
-			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"rm .agents/project.json && git "
-			    "commit -qam gone\"}}]}\n"
-			    "{\"text\":\"ok\"}\n",
-			    "go");
+	int64_t id =
+		face_session("checks",
+			     "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"mkdir -p .agents && echo "
+			     "'{\\\"checks\\\":[{\\\"name\\\":\\\"t\\\","
+			     "\\\"command\\\":\\\"grep -q hello "
+			     "a.txt\\\"},{\\\"name\\\":\\\"bad\\\",\\\"command\\\":\\\"echo no; false\\\"}]}' > "
+			     ".agents/project.json && git add . && git commit -qm checks\"}}]}\n{\"text\":\"ok\"}\n"
+			     "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"rm .agents/project.json && git "
+			     "commit -qam gone\"}}]}\n"
+			     "{\"text\":\"ok\"}\n",
+			     "go");
 	CHECK(face_wait_idle(id));
 	const char *c = face_text(id, TEXT_CHECKS);
 	CHECK(!strncmp(c, "pass\t", 5) && strstr(c, "\nfail\t") && strstr(c, "no\n"));
@@ -147,7 +137,7 @@ TEST(ship_lands_one_commit_on_the_remote)
 {
 	CLEAN_FREE char *script =
 		xasprintf(WORK "{\"text\":\"rebased\\nSHIP-READY\\n\"}\n", "x", "ship.txt", "shipped");
-	int64_t id = create("ship", script, "go");
+	int64_t id = face_session("ship", script, "go");
 	CHECK(face_wait_idle(id));
 	CHECK_INT(face_do(REQ_SHIP, id, "main"), 0);
 	CHECK_INT(face_do(REQ_SHIP, id, "main"), -EBUSY);
@@ -162,11 +152,12 @@ TEST(ship_lands_one_commit_on_the_remote)
 
 TEST(ship_is_blocked_by_uncommitted_work_and_by_words)
 {
-	int64_t id = create("dirty",
-			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo x > "
-			    "dirty.txt\"}}]}\n{\"text\":\"made\"}\n"
-			    "{\"text\":\"SHIP-READY\"}\n{\"text\":\"SHIP-BLOCKED: no time\"}\n{\"text\":\"hm\"}\n",
-			    "go");
+	int64_t id =
+		face_session("dirty",
+			     "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"echo x > "
+			     "dirty.txt\"}}]}\n{\"text\":\"made\"}\n"
+			     "{\"text\":\"SHIP-READY\"}\n{\"text\":\"SHIP-BLOCKED: no time\"}\n{\"text\":\"hm\"}\n",
+			     "go");
 	CHECK(face_wait_idle(id));
 	CHECK_INT(face_do(REQ_SHIP, id, ""), 0);
 	CHECK(face_wait_idle(id));
@@ -180,7 +171,7 @@ TEST(ship_is_blocked_by_uncommitted_work_and_by_words)
 
 TEST(destroy_frees_the_sandbox_and_keeps_the_transcript)
 {
-	int64_t id = create("gone", "{\"text\":\"bye\"}\n", "go");
+	int64_t id = face_session("gone", "{\"text\":\"bye\"}\n", "go");
 	CHECK(face_wait_idle(id));
 	CHECK_INT(sandbox_state(&face.paths, "dir", id), SANDBOX_RUNNING);
 	CHECK_INT(face_do(REQ_DESTROY, id, ""), 0);
@@ -194,11 +185,11 @@ TEST(destroy_frees_the_sandbox_and_keeps_the_transcript)
 
 TEST(a_restart_finds_everything_again)
 {
-	int64_t id = create("again",
-			    "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 2; echo finished >> count; "
-			    "cat count\"}}]}\n"
-			    "{\"text\":\"end\"}\n",
-			    "go");
+	int64_t id = face_session("again",
+				  "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"sleep 2; echo finished >> "
+				  "count; cat count\"}}]}\n"
+				  "{\"text\":\"end\"}\n",
+				  "go");
 	CHECK(face_wait(id, "running bash"));
 	face_stop();
 	CHECK_INT(face_start(), 0);
@@ -214,7 +205,7 @@ TEST(stop_in_every_state_leaves_a_session_that_goes_on)
 					    "\\\"command\\\":\\\"sleep 1000\\\"}]}' > .agents/project.json && git add "
 					    ". && git commit -qm c\"}}]}\n{\"text\":\"ok\"}\n"
 					    "{\"text\":\"slow\",\"delay_ms\":100000}\n{\"text\":\"fine\"}\n");
-	int64_t id = create("stopall", script, "go");
+	int64_t id = face_session("stopall", script, "go");
 	CHECK(face_wait(id, "checking"));
 	CHECK_INT(face_do(REQ_MESSAGE, id, "next"), 0); /* waits behind the check */
 	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
@@ -235,7 +226,7 @@ TEST(stop_in_every_state_leaves_a_session_that_goes_on)
 
 TEST(work_that_is_not_on_its_branch_keeps_the_session)
 {
-	int64_t id = create("kept", WORK_LINES, "go");
+	int64_t id = face_session("kept", WORK_LINES, "go");
 	CHECK(face_wait_idle(id));
 	sh("cd project && git commit-tree -p sandbox/%d -m other 'sandbox/%d^{tree}' > other && git update-ref "
 	   "refs/heads/sandbox/%d $(cat other)",
