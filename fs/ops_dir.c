@@ -15,6 +15,7 @@
 #include "names.h"
 #include "ops.h"
 #include "refuse.h"
+#include "watchers.h"
 
 static struct face *face_of(fuse_req_t req)
 {
@@ -95,6 +96,8 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct spot dir;
+	if (watchers_mkdir(face_of(req), req, parent, name))
+		return;
 	if (dir_of(req, parent, &dir))
 		closed(&dir, req, name);
 }
@@ -121,7 +124,7 @@ static void project_added(struct op *op, struct request *r)
 	fuse_req_t req = op_take(op);
 	dir_entry(f, ino_pack(number, tree_row(tree_unnamed(PLACE_PROJECTS, KIND_LINK))), &e);
 	if (req)
-		fuse_reply_entry(req, &e);
+		dir_reply(f, req, &e);
 }
 
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
@@ -144,6 +147,8 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct spot dir;
+	if (watchers_remove(face_of(req), req, parent, name))
+		return;
 	if (!dir_of(req, parent, &dir))
 		return;
 	if (is_drop(&dir)) {
@@ -164,9 +169,26 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 }
 
+static void removed(struct op *op, struct request *r)
+{
+	decided(op, r);
+}
+
+bool rmdir_waits(const struct face *f, int64_t session)
+{
+	list_each (pos, &f->ops) {
+		const struct op *op = list_entry(pos, struct op, link);
+		if (op->then == removed && op->session == session)
+			return true;
+	}
+	return false;
+}
+
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct spot dir;
+	if (watchers_remove(face_of(req), req, parent, name))
+		return;
 	if (!dir_of(req, parent, &dir))
 		return;
 	const struct session *s = dir.file->inside == PLACE_SESSIONS ? session_by_name(dir.f, name) : NULL;
@@ -176,7 +198,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	struct request *r = request_new(REQ_DESTROY, NULL, NULL);
 	r->session = s->id;
-	op_ask(park_change(&dir, req, name, s->id), r, decided);
+	op_ask(park_change(&dir, req, name, s->id), r, removed);
 }
 
 /* ---- rename ---- */

@@ -11,8 +11,7 @@
 #include "node.h"
 #include "show.h"
 
-/* Is the number in the inode of such a row a session's id? */
-static bool row_of_session(const struct file *file)
+bool file_of_session(const struct file *file)
 {
 	switch (file->place) {
 	case PLACE_SESSION:
@@ -49,7 +48,7 @@ int spot_of(struct face *f, uint64_t ino, struct spot *out)
 		return -ESTALE;
 	out->file = &tree[row];
 	out->number = ino_number(ino);
-	if (row_of_session(out->file)) {
+	if (file_of_session(out->file)) {
 		out->session = session_by_id(f, out->number);
 		return out->session ? 0 : -ESTALE;
 	}
