@@ -208,6 +208,8 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct spot at;
 	int rc = spot_of(face_of(req), ino, &at);
+	if (!rc && watchers_open(at.f, req, fi))
+		return;
 	if (!rc)
 		rc = check_open(&at, req, fi->flags);
 	if (rc) {
@@ -243,7 +245,10 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *p, size_t n, of
 
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	complete_flush(handle_of(fi), req);
+	if (handle_of(fi))
+		complete_flush(handle_of(fi), req);
+	else
+		fuse_reply_err(req, 0); /* of the poker, by an older kernel that does not know `noflush` */
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -253,7 +258,10 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	complete_release(handle_of(fi), req);
+	if (handle_of(fi))
+		complete_release(handle_of(fi), req);
+	else
+		fuse_reply_err(req, 0); /* of the poker */
 }
 
 static void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph)

@@ -38,13 +38,25 @@ static int open_root(const char *dir, const char *dev)
 	return rc ? rc : fd;
 }
 
-static int act(int root, const struct poke_order *order)
+/* As a writer of the file would: OPEN, MODIFY, CLOSE_WRITE, for some watchers wait for the last alone. */
+static int modify(int root, const char *path)
 {
 	/* The access time is left alone, or the kernel would call it a change of attributes. */
 	static const struct timespec now[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+	int fd = openat(root, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	int rc = futimens(fd, now), code = errno;
+	close(fd);
+	errno = code;
+	return rc;
+}
+
+static int act(int root, const struct poke_order *order)
+{
 	switch ((enum poke_what)order->what) {
 	case POKE_NOTHING: return 0;
-	case POKE_MODIFY: return utimensat(root, order->path, now, AT_SYMLINK_NOFOLLOW);
+	case POKE_MODIFY: return modify(root, order->path);
 	case POKE_MKDIR: return mkdirat(root, order->path, 0755);
 	case POKE_UNLINK: return unlinkat(root, order->path, 0);
 	case POKE_RMDIR: return unlinkat(root, order->path, AT_REMOVEDIR);

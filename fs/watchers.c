@@ -453,6 +453,17 @@ bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const ch
 	return true;
 }
 
+bool watchers_open(struct face *f, fuse_req_t req, struct fuse_file_info *fi)
+{
+	if (!watchers_is_poker(f, req))
+		return false;
+	fi->fh = 0;
+	fi->direct_io = 1;
+	fi->noflush = 1;
+	fuse_reply_open(req, fi);
+	return true;
+}
+
 bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	if (!watchers_is_poker(f, req))

@@ -37,6 +37,7 @@ void watchers_died(struct face *f, const struct session *s, bool removed);
 /* Requests of the poker. It is known by its pid; each returns false if the request is somebody else's, or is nothing
  * special, and has answered it if not. */
 bool watchers_is_poker(const struct face *f, fuse_req_t req);
+bool watchers_open(struct face *f, fuse_req_t req, struct fuse_file_info *fi); /* with a handle of 0 */
 bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name);
 bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name);
 bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name); /* unlink and rmdir */

@@ -3,10 +3,9 @@
  *
  * The file `fake` of the state folder is read at each request: lines `KIND MS RC` (kind by number as in backend.h):
  * that request is answered after MS milliseconds with -RC. A line `-1 N 0` there before the start makes N sessions;
- * `-2 N 0` makes N changes a second to session 1. `grow` written to `ctl` is one such change: ten bytes more of
- * transcript and plan, and another status.
- * Accepted messages are appended to the file `messages` there, one JSON object a line. One worker thread; slow answers
- * have a thread each. */
+ * `-2 N K` makes N changes a second, in turn to the first K of them. `grow` written to `ctl` is one such change: ten
+ * bytes more of transcript and plan, and another status. Accepted messages are appended to the file `messages` there,
+ * one JSON object a line. One worker thread; slow answers have a thread each. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -28,7 +27,8 @@ struct backend {
 	const struct paths *paths;
 	struct queue *notes, requests;
 	pthread_t thread, churn;
-	int churn_rate; /* changes a second */
+	int churn_rate; /* changes a second, */
+	int churned;	/* to so many sessions */
 	pthread_mutex_t lock;
 	atomic_int slow; /* answers that are still to come */
 	atomic_bool stopping;
@@ -302,7 +302,7 @@ static void *churn(void *arg)
 	while (!atomic_load(&b->stopping)) {
 		for (int64_t due = (clock_mono_ms() - from) * b->churn_rate / 1000; done < due; done++) {
 			pthread_mutex_lock(&b->lock);
-			grow(b, 1, false);
+			grow(b, 1 + done % b->churned, false);
 			pthread_mutex_unlock(&b->lock);
 		}
 		clock_sleep_ms(1);
@@ -329,7 +329,8 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	}
 	queue_push(b->notes, &note_new(NOTE_READY)->node);
 	pthread_create(&b->thread, NULL, work, b);
-	told(b, -2, &b->churn_rate, &rc);
+	told(b, -2, &b->churn_rate, &b->churned);
+	b->churned = b->churned ? -b->churned : 1;
 	if (b->churn_rate)
 		pthread_create(&b->churn, NULL, churn, b);
 	*out = b;
