@@ -86,6 +86,8 @@ void changes_of_root(struct face *f, const struct root_view *old, const struct r
 		changed(f, "events", true);
 	if (old->config_ms != new->config_ms || !same(old->config, new->config) || !same(old->draft, new->draft))
 		changed(f, "config", true);
+	if (old->projects_ms != new->projects_ms)
+		changed(f, "projects", false);
 	if (changes_status(old, new))
 		changed(f, "status", true);
 }

@@ -19,9 +19,11 @@ static uint64_t ino_of(const struct file *file, int64_t number)
 void dir_entry(struct face *f, uint64_t ino, struct fuse_entry_param *e)
 {
 	struct spot at;
-	*e = (struct fuse_entry_param){.ino = ino}; /* timeouts 0: the daemon is asked each time */
-	if (!spot_of(f, ino, &at))
-		spot_stat(&at, &e->attr);
+	*e = (struct fuse_entry_param){.ino = ino};
+	if (spot_of(f, ino, &at))
+		return;
+	spot_stat(&at, &e->attr);
+	e->entry_timeout = spot_keep_entry(&at);
 }
 
 void dir_reply(struct face *f, fuse_req_t req, const struct fuse_entry_param *e)

@@ -106,6 +106,9 @@ bool file_of_session(const struct file *file);
 /* 0, or -ESTALE if that session, project or draft is gone. */
 int spot_of(struct face *f, uint64_t ino, struct spot *out);
 void spot_stat(const struct spot *at, struct stat *st);
+/* For how many seconds the kernel may keep attributes and the name of it; spot.c tells why it may. */
+double spot_keep_attr(const struct spot *at);
+double spot_keep_entry(const struct spot *at);
 /* "sessions/fix-login/ctl": for people; malloc'd. name (or NULL) is appended as an entry. */
 char *spot_path(const struct spot *at, const char *name);
 /* May this request's user do that (R_OK, W_OK, X_OK) with a file of this mode? 0 or -EACCES. */

@@ -94,7 +94,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		return;
 	}
 	spot_stat(&at, &st);
-	fuse_reply_attr(req, &st, 0);
+	fuse_reply_attr(req, &st, spot_keep_attr(&at));
 }
 
 static void truncate_spot(const struct spot *at, struct handle *h, off_t size)

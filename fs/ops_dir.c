@@ -169,6 +169,13 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 }
 
+/* A name that the kernel has kept of a session that has ended. */
+static bool is_gone(const struct spot *dir, const char *name)
+{
+	return dir->file->inside == PLACE_SESSIONS && !session_by_name(dir->f, name) &&
+	       !tree_find(PLACE_SESSIONS, name);
+}
+
 static void removed(struct op *op, struct request *r)
 {
 	decided(op, r);
@@ -193,7 +200,9 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	const struct session *s = dir.file->inside == PLACE_SESSIONS ? session_by_name(dir.f, name) : NULL;
 	if (!s) {
-		fuse_reply_err(req, -refuse_at(&dir, name, EPERM, "this directory is a part of the tree and stays"));
+		fuse_reply_err(req, is_gone(&dir, name) ? ENOENT
+							: -refuse_at(&dir, name, EPERM,
+								     "this directory is a part of the tree and stays"));
 		return;
 	}
 	struct request *r = request_new(REQ_DESTROY, NULL, NULL);
@@ -207,7 +216,7 @@ static void rename_session(const struct spot *dir, fuse_req_t req, const char *n
 {
 	struct err err = ERR_INIT;
 	const struct session *s = session_by_name(dir->f, name);
-	int rc = !s ? refuse_at(dir, name, EPERM, "%s cannot be renamed", name) : 0;
+	int rc = s ? 0 : is_gone(dir, name) ? -ENOENT : refuse_at(dir, name, EPERM, "%s cannot be renamed", name);
 	if (!rc && session_by_name(dir->f, new_name))
 		rc = refuse_at(dir, new_name, EEXIST, "session %s exists", new_name);
 	if (!rc && name_check(new_name, &err)) {

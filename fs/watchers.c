@@ -533,6 +533,11 @@ void watchers_release(struct face *f)
 	free(w);
 }
 
+bool watchers_are_told(const struct face *f)
+{
+	return f->watchers && f->watchers->poke;
+}
+
 int watchers_fd_janitor(const struct face *f)
 {
 	return f->watchers && f->watchers->poke ? f->watchers->poke->fd : -1;

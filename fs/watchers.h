@@ -19,6 +19,7 @@ struct watchers;
 void watchers_start(struct face *f, struct poke *p);
 void watchers_stop(struct face *f); /* no more orders; before the unmount */
 void watchers_release(struct face *f);
+bool watchers_are_told(const struct face *f); /* there is a poker, or will be again */
 /* Descriptors to poll for reading; -1: none. */
 int watchers_fd_janitor(const struct face *f);
 int watchers_fd_poker(const struct face *f);

@@ -8,7 +8,7 @@ KILLS=${KILLS:-40}
 here=$(cd "$(dirname "$0")" && pwd)
 fake() { printf '%s\n' "$@" >"$T/state/berthfs/fake"; }
 tell() { while read -r a; do
-	case $a in "not ok "*) not_ok "${a#not ok }" ;; "ok "*) ok "${a#ok }" ;; *) note "$a" ;; esac
+	case $a in "not ok "*) not_ok "${a#not ok }" ;; "ok "*) ok "${a#ok }" ;; *) note "${a#\# }" ;; esac
 done <"$T/py"; }
 field() { sed -n "s/^$2:[[:space:]]*\([^[:space:]]*\).*/\1/p" "/proc/$1/status" 2>/dev/null; }
 children() { for dir in /proc/[0-9]*; do
