@@ -12,7 +12,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
-default="lint unit gateway mount e2e crash vm fuzz"
+default="lint unit gateway mount e2e attack crash vm fuzz"
 all="$default sanitize long bench"
 default_limit=300
 grace=45 # seconds between SIGTERM and SIGKILL: a test tidies up in them
@@ -151,6 +151,10 @@ suite_gateway() { scripts gateway; }
 suite_mount() { scripts mount; }
 suite_e2e() { scripts e2e; }
 suite_crash() { scripts crash; }
+suite_attack() {
+	programs attack build
+	scripts attack
+}
 suite_long() { scripts long; }
 
 # Figures are for reading: they are shown as they come, and only a program that fails counts.
