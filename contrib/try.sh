@@ -55,7 +55,12 @@ tidy() {
 			"$berthfs" umount berth >/dev/null 2>&1
 		fi
 		cd /
-		rm -rf --one-file-system "$work"
+		tries=0 # what was just killed may still be writing its last words
+		until rm -rf --one-file-system "$work" 2>/dev/null || [ $tries = 20 ]; do
+			tries=$((tries + 1))
+			sleep 0.2
+		done
+		[ ! -e "$work" ] || echo "try.sh: $work could not be removed" >&2
 	fi
 	exit "$code"
 }

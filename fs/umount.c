@@ -45,8 +45,20 @@ static int clear_dir(const char *dir)
 	}
 	int rc = mount_detach(dir);
 	if (rc)
-		fprintf(stderr, "berthfs: cannot unmount %s: %s\n", dir, strerror(-rc));
+		fprintf(stderr, "berthfs: cannot unmount %s: %s; `fusermount3 -u %s` says why\n", dir, strerror(-rc),
+			dir);
 	return rc ? EX_OSERR : EX_OK;
+}
+
+/* A daemon without root unmounts by fusermount3, which fails where there is no /etc/mtab: then it ended and the mount
+ * is still there. */
+static int clear_rest(const char *dir)
+{
+	struct mounted at;
+	if (mountinfo_at(dir, &at))
+		return EX_OK;
+	mounted_release(&at);
+	return clear_dir(dir);
 }
 
 int umount_main(const char *dir)
@@ -69,6 +81,8 @@ int umount_main(const char *dir)
 		code = EX_OK;
 	} else if (known && !strcmp(path, r.dir) && pid) {
 		code = end_daemon(&paths, pid);
+		if (code == EX_OK)
+			code = clear_rest(path);
 	} else {
 		code = clear_dir(path);
 	}

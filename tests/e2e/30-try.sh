@@ -49,7 +49,7 @@ clean() {
 	if [ -z "$(ls -A "$box/tmp")" ] && ! grep -q "$box/tmp" /proc/self/mountinfo && [ -z "$(left)" ]; then
 		ok "$1: nothing is left"
 	else
-		{ ls -A "$box/tmp"; grep "$box/tmp" /proc/self/mountinfo; left; } >"$box/out"
+		{ ls -AR "$box/tmp"; cat "$box/tmp"/*/state/berthfs/log; grep "$box/tmp" /proc/self/mountinfo; left; } >"$box/out"
 		not_ok "$1: nothing is left"
 		for pid in $(left); do kill -9 "$pid" 2>/dev/null; done
 		rm -rf "$box/tmp"/*

