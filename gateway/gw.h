@@ -77,6 +77,7 @@ struct gw {
 	struct keys *keys;
 	struct tokens tokens;
 	struct meter meter;
+	struct meter_gathered gathered; /* the ledger's writer alone */
 	struct policy *policy;
 	struct ledger *ledger;
 	struct queue done; /* finished ledger records */

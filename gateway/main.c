@@ -92,11 +92,18 @@ static int open_policy(struct gw *g, struct err *err)
 	return policy_parse("", 0, &g->policy, err);
 }
 
+static int write_gathered(sqlite3 *db, void *arg, bool drop, struct err *err)
+{
+	return meter_write(db, &((struct gw *)arg)->gathered, drop, err);
+}
+
 static int open_ledger(struct gw *g, const struct options *o, struct err *err)
 {
 	CLEAN_FREE char *schema = xasprintf("%s%s", meter_schema, token_schema);
 	struct ledger_config c = {.dir = g->dir,
 				  .schema = schema,
+				  .gathered = write_gathered,
+				  .arg = g,
 				  .sync_each = o->sync && !strcmp(o->sync, "each"),
 				  .segment = o->segment ? strtoull(o->segment, NULL, 10) : 0};
 	int rc = queue_init(&g->done);
@@ -187,6 +194,7 @@ static void close_all(struct gw *g, struct err *err)
 	gw_bury(g);
 	forward_release(g);
 	meter_release(&g->meter);
+	meter_gathered_release(&g->gathered);
 	tokens_release(&g->tokens);
 	policy_put(g->policy);
 	words_release(&g->registries);
