@@ -140,7 +140,7 @@ static void record_denied(struct conn *c, struct token *t, const struct denial *
 		ledger_int(r, "denials_before", l->unwritten);
 	l->unwritten = 0;
 	r->done = denied_done;
-	ledger_append(c->gw->ledger, r);
+	record_now(c->gw, r);
 }
 
 void call_denied(struct conn *c, struct token *t, const struct denial *d, bool anthropic)
@@ -302,7 +302,7 @@ static void decide(struct call *k)
 	r->also = write_change;
 	r->done = decided;
 	k->conn->state = CONN_WAITING;
-	ledger_append(k->gw->ledger, r);
+	record_now(k->gw, r);
 }
 
 /* All that is asked of a request, in order; the first no counts. */
@@ -449,6 +449,6 @@ void call_outcome(struct call *k, const char *result)
 		ledger_text(r, "sha256", hex);
 	}
 	k->gw->activity_ms = clock_mono_ms();
-	ledger_append(k->gw->ledger, r);
+	record_later(k->gw, r);
 	call_free(k);
 }

@@ -99,7 +99,7 @@ static void outcome(struct tunnel *t)
 	ledger_int(r, "bytes_down", (int64_t)t->down);
 	ledger_int(r, "ms", clock_mono_ms() - t->started_ms);
 	t->gw->activity_ms = clock_mono_ms();
-	ledger_append(t->gw->ledger, r);
+	record_later(t->gw, r);
 }
 
 /* Nothing holds it any more. */
@@ -527,5 +527,5 @@ void egress_begin(struct conn *c)
 	r->arg = t;
 	r->also = write_change;
 	r->done = decided;
-	ledger_append(g->ledger, r);
+	record_now(g, r);
 }

@@ -185,7 +185,9 @@ static void close_all(struct gw *g, struct err *err)
 	end_all(g);
 	gw_loop(g, err); /* until the last call has its outcome */
 	resolve_release(g);
+	record_flush(g);
 	ledger_close(g->ledger);
+	g->ledger = NULL;
 	for (struct queue_node *n; (n = queue_pop(&g->done));) {
 		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
 		r->done(r);
