@@ -139,15 +139,7 @@ check("slow clients hold up nobody", sorted(times)[25] < 0.1, sorted(times))
 
 # ---- TLS ----
 t = gw.dir + "/tls"
-os.mkdir(t)
-def sh(*a):
-    subprocess.run(a, check=True, cwd=t, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-sh("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test", "-days", "3")
-sh("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "k.pem", "-out", "r.pem", "-subj", "/CN=localhost")
-open(t + "/ext", "w").write("subjectAltName=DNS:localhost\n")
-sh("openssl", "x509", "-req", "-in", "r.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "c.pem", "-days", "3", "-extfile", "ext")
-ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-ctx.load_cert_chain(t + "/c.pem", t + "/k.pem")
+ctx = test_ca(t, "localhost")
 safe = Provider(ctx)
 gw.ctl("policy-set", data=policy(safe, anthropic="ca %s/ca.pem" % t).encode())
 r = call(S, "POST", "/v1/messages", engine, message(stream=True))
