@@ -98,8 +98,9 @@ struct gw {
 /* ---- loop.c ---- */
 int source_add(struct gw *g, struct source *s, uint32_t events);
 void source_free(struct gw *g, struct source *s); /* closes the descriptor now, frees after the round */
-int gw_loop(struct gw *g, struct err *err);	  /* until stopping, and no call is left */
-void gw_bury(struct gw *g);			  /* frees the sources that were given up */
+int gw_loop(struct gw *g, bool drain,
+	    struct err *err); /* until stopping; drain: until no call or tunnel is left, or 3 s */
+void gw_bury(struct gw *g);   /* frees the sources that were given up */
 
 /* To the ledger. A record that nobody waits for may come some milliseconds later, in the commit of the next one: half
  * as many commits, and threads woken, a request. The order stays. */

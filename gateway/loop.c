@@ -11,6 +11,7 @@
 #define EVENTS	 256
 #define SWEEP_MS 1000
 #define LATER_MS 3
+#define DRAIN_MS 3000 /* for the ledger to take the last outcomes */
 
 int source_add(struct gw *g, struct source *s, uint32_t events)
 {
@@ -63,12 +64,13 @@ void record_later(struct gw *g, struct ledger_record *r)
 	g->later_tail = (struct ledger_record **)&r->node.next;
 }
 
-int gw_loop(struct gw *g, struct err *err)
+int gw_loop(struct gw *g, bool drain, struct err *err)
 {
 	struct epoll_event events[EVENTS];
 	int64_t swept = clock_mono_ms();
-	while (!g->stopping || !list_empty(&g->calls)) {
-		int64_t now = clock_mono_ms(), wait = swept + SWEEP_MS - now;
+	int64_t until = swept + DRAIN_MS;
+	while (drain ? (!list_empty(&g->calls) || !list_empty(&g->tunnels)) && clock_mono_ms() < until : !g->stopping) {
+		int64_t now = clock_mono_ms(), wait = drain ? 50 : swept + SWEEP_MS - now;
 		if (g->curl_at >= 0 && g->curl_at - now < wait)
 			wait = g->curl_at - now;
 		if (g->later && g->later_ms - now < wait)

@@ -180,10 +180,10 @@ static void tell_ready(const struct options *o, int rc, const struct err *err)
 /* Requests end, what they leave is written, then the chain is closed. */
 static void close_all(struct gw *g, struct err *err)
 {
+	end_all(g); /* before their connections are closed: it is not their clients that leave */
 	list_each_safe (i, &g->listeners)
 		listener_close(g, list_entry(i, struct listener, link));
-	end_all(g);
-	gw_loop(g, err); /* until the last call has its outcome */
+	gw_loop(g, true, err);
 	resolve_release(g);
 	record_flush(g);
 	ledger_close(g->ledger);
@@ -237,7 +237,7 @@ int gateway_main(int argc, char **argv)
 		log_error("gateway: %s", err.text);
 		_exit(rc == -EBUSY ? EX_TEMPFAIL : EX_UNAVAILABLE); /* threads may run: nothing is taken apart */
 	}
-	rc = gw_loop(g, &err);
+	rc = gw_loop(g, false, &err);
 	close_all(g, &err);
 	if (rc)
 		log_error("gateway: %s", err.text);
