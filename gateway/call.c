@@ -140,7 +140,7 @@ static void record_denied(struct conn *c, struct token *t, const struct denial *
 		ledger_int(r, "denials_before", l->unwritten);
 	l->unwritten = 0;
 	r->done = denied_done;
-	ledger_append(c->gw->ledger, r);
+	record_now(c->gw, r);
 }
 
 void call_denied(struct conn *c, struct token *t, const struct denial *d, bool anthropic)
@@ -254,14 +254,15 @@ static void record_allowed(struct call *k, struct ledger_record *r)
 	ledger_int(r, "reserved_nano", k->hold.nano);
 	ledger_int(r, "bytes", (int64_t)k->body.n);
 	EVP_Digest(buf_str(&k->body), k->body.n, h, NULL, EVP_sha256(), NULL);
-	for (int i = 0; i < 32; i++)
-		snprintf(hex + 2 * i, 3, "%02x", h[i]);
+	ledger_hex(h, sizeof h, hex);
 	ledger_text(r, "sha256", hex);
 }
 
 static int write_change(sqlite3 *db, struct ledger_record *r, struct err *err)
 {
-	return meter_write(db, &((struct call *)r->arg)->change, err);
+	struct call *k = r->arg;
+	meter_gather(&k->gw->gathered, &k->change);
+	return 0;
 }
 
 /* The decision is in the ledger, or cannot be. */
@@ -301,7 +302,7 @@ static void decide(struct call *k)
 	r->also = write_change;
 	r->done = decided;
 	k->conn->state = CONN_WAITING;
-	ledger_append(k->gw->ledger, r);
+	record_now(k->gw, r);
 }
 
 /* All that is asked of a request, in order; the first no counts. */
@@ -395,12 +396,15 @@ static const struct usage *charge(struct call *k, struct usage *u)
 }
 
 struct closing { /* of an outcome's record */
+	struct gw *gw;
 	struct meter_change change;
 };
 
 static int write_closing(sqlite3 *db, struct ledger_record *r, struct err *err)
 {
-	return meter_write(db, &((struct closing *)r->arg)->change, err);
+	struct closing *end = r->arg;
+	meter_gather(&end->gw->gathered, &end->change);
+	return 0;
 }
 
 static void closed(struct ledger_record *r)
@@ -414,6 +418,7 @@ void call_outcome(struct call *k, const char *result)
 	struct usage u;
 	const struct usage *charged = charge(k, &u);
 	struct closing *end = xcalloc(1, sizeof *end);
+	end->gw = k->gw;
 	struct ledger_record *r = ledger_record_new("outcome");
 	meter_settle(&k->gw->meter, &k->hold, k->ask.price, charged, &end->change);
 	r->of = k->seq;
@@ -440,11 +445,10 @@ void call_outcome(struct call *k, const char *result)
 		unsigned char h[32];
 		char hex[65];
 		EVP_DigestFinal_ex(k->hash, h, NULL);
-		for (int i = 0; i < 32; i++)
-			snprintf(hex + 2 * i, 3, "%02x", h[i]);
+		ledger_hex(h, sizeof h, hex);
 		ledger_text(r, "sha256", hex);
 	}
 	k->gw->activity_ms = clock_mono_ms();
-	ledger_append(k->gw->ledger, r);
+	record_later(k->gw, r);
 	call_free(k);
 }

@@ -29,18 +29,24 @@ void chain_zero(char *hash)
 	hash[LEDGER_HEX] = 0;
 }
 
-void chain_next(struct chain *c, char *hash, const char *line, size_t n)
+void ledger_hex(const unsigned char *p, size_t n, char *out)
 {
 	static const char digits[] = "0123456789abcdef";
+	for (size_t i = 0; i < n; i++) {
+		out[2 * i] = digits[p[i] >> 4];
+		out[2 * i + 1] = digits[p[i] & 15];
+	}
+	out[2 * n] = 0;
+}
+
+void chain_next(struct chain *c, char *hash, const char *line, size_t n)
+{
 	unsigned char d[EVP_MAX_MD_SIZE];
 	EVP_DigestInit_ex2(c->ctx, c->md, NULL);
 	EVP_DigestUpdate(c->ctx, hash, LEDGER_HEX);
 	EVP_DigestUpdate(c->ctx, line, n);
 	EVP_DigestFinal_ex(c->ctx, d, NULL);
-	for (int i = 0; i < LEDGER_HEX / 2; i++) {
-		hash[2 * i] = digits[d[i] >> 4];
-		hash[2 * i + 1] = digits[d[i] & 15];
-	}
+	ledger_hex(d, LEDGER_HEX / 2, hash);
 }
 
 void chain_export(struct buf *out, const char *line, size_t n, const char *hash)

@@ -185,7 +185,7 @@ static void record_token(struct control *c, struct token *t, bool drop, const ch
 	r->also = write_token;
 	r->done = token_written;
 	c->waiting = true;
-	ledger_append(c->gw->ledger, r);
+	record_now(c->gw, r);
 }
 
 static void lone_written(struct ledger_record *r)
@@ -215,7 +215,7 @@ static void revoke_one(struct control *c, struct token *t, bool last)
 		r->arg = k;
 		r->also = write_token;
 		r->done = lone_written;
-		ledger_append(g->ledger, r);
+		record_now(g, r);
 	}
 	token_put(t);
 }
@@ -308,7 +308,7 @@ static int on_key(struct control *c, struct buf *out, struct err *err)
 	ledger_text(r, "key", c->args[1]);
 	ledger_text(r, "fingerprint", f);
 	r->done = ledger_record_free;
-	ledger_append(c->gw->ledger, r);
+	record_now(c->gw, r);
 	return 0;
 }
 
@@ -342,7 +342,7 @@ static int on_policy_set(struct control *c, struct buf *out, struct err *err)
 	ledger_text(r, "what", "policy changed");
 	ledger_int(r, "bytes", (int64_t)c->body_n);
 	r->done = ledger_record_free;
-	ledger_append(c->gw->ledger, r);
+	record_now(c->gw, r);
 	return 0;
 }
 

@@ -63,12 +63,15 @@ static void tunnel_destroy(struct source *s)
 }
 
 struct closing {
+	struct gw *gw;
 	struct meter_change change;
 };
 
 static int write_closing(sqlite3 *db, struct ledger_record *r, struct err *err)
 {
-	return meter_write(db, &((struct closing *)r->arg)->change, err);
+	struct closing *end = r->arg;
+	meter_gather(&end->gw->gathered, &end->change);
+	return 0;
 }
 
 static void closed(struct ledger_record *r)
@@ -80,6 +83,7 @@ static void closed(struct ledger_record *r)
 static void outcome(struct tunnel *t)
 {
 	struct closing *end = xcalloc(1, sizeof *end);
+	end->gw = t->gw;
 	struct ledger_record *r = ledger_record_new("outcome");
 	struct usage none = {0};
 	static const struct price nothing;
@@ -95,7 +99,7 @@ static void outcome(struct tunnel *t)
 	ledger_int(r, "bytes_down", (int64_t)t->down);
 	ledger_int(r, "ms", clock_mono_ms() - t->started_ms);
 	t->gw->activity_ms = clock_mono_ms();
-	ledger_append(t->gw->ledger, r);
+	record_later(t->gw, r);
 }
 
 /* Nothing holds it any more. */
@@ -385,7 +389,9 @@ static void decided(struct ledger_record *r)
 
 static int write_change(sqlite3 *db, struct ledger_record *r, struct err *err)
 {
-	return meter_write(db, &((struct tunnel *)r->arg)->change, err);
+	struct tunnel *t = r->arg;
+	meter_gather(&t->gw->gathered, &t->change);
+	return 0;
 }
 
 /* ---- may it? ---- */
@@ -521,5 +527,5 @@ void egress_begin(struct conn *c)
 	r->arg = t;
 	r->also = write_change;
 	r->done = decided;
-	ledger_append(g->ledger, r);
+	record_now(g, r);
 }

@@ -221,7 +221,8 @@ static void send_head(struct call *k)
 		buf_addf(&b, "Content-Length: %lld\r\n", (long long)k->length);
 	buf_adds(&b, !c->in.keep_alive || c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
 	c->state = CONN_ANSWERING;
-	conn_send(c, b.p, b.n);
+	c->progress_ms = clock_mono_ms();
+	buf_add(&c->out, b.p, b.n); /* goes out with what follows: the body's first bytes, or its end */
 }
 
 /* ---- the answer's body ---- */
@@ -279,10 +280,13 @@ static void let_go(struct call *k)
 	curl_multi_remove_handle(g->multi, k->easy);
 	curl_slist_free_all(k->headers);
 	k->headers = NULL;
-	if (g->n_spare < (int)ARRAY_LEN(g->spare)) {
-		curl_easy_reset(k->easy);
+	if (g->n_spare < (int)ARRAY_LEN(g->spare) && !k->ask.provider->ca) {
+		/* nothing of this request may be reached by the next one */
+		curl_easy_setopt(k->easy, CURLOPT_HTTPHEADER, NULL);
+		curl_easy_setopt(k->easy, CURLOPT_POSTFIELDS, NULL);
+		curl_easy_setopt(k->easy, CURLOPT_PRIVATE, NULL);
 		g->spare[g->n_spare++] = k->easy;
-	} else {
+	} else { /* one with a CA of its own is not used for others */
 		curl_easy_cleanup(k->easy);
 	}
 }
@@ -312,6 +316,7 @@ static void answer_end(struct call *k, const char *result)
 	}
 	if (k->chunked)
 		conn_send(c, "0\r\n\r\n", 5);
+	conn_flush(c);
 	conn_done(c);
 	conn_read(c);
 }
@@ -413,16 +418,15 @@ static int headers(struct call *k)
 	return ok && (!rc || p->local) ? 0 : -EIO;
 }
 
-static void options(struct call *k, const char *url)
+/* What is the same for all requests. */
+static CURL *handle_new(void)
 {
-	const struct provider *p = k->ask.provider;
-	CURL *e = k->easy;
-	curl_easy_setopt(e, CURLOPT_URL, url);
-	curl_easy_setopt(e, CURLOPT_PRIVATE, k);
+	CURL *e = curl_easy_init();
+	if (!e)
+		return NULL;
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
-	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, !strncmp(url, "https:", 6) ? "https" : "http");
 	curl_easy_setopt(e, CURLOPT_PROXY, "");
 	curl_easy_setopt(e, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
 	curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L);
@@ -430,15 +434,27 @@ static void options(struct call *k, const char *url)
 	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
 	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
 	curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)SILENT_S);
-	curl_easy_setopt(e, CURLOPT_HTTPHEADER, k->headers);
 	curl_easy_setopt(e, CURLOPT_HTTP_CONTENT_DECODING, 0L);
 	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
-	curl_easy_setopt(e, CURLOPT_HEADERDATA, k);
 	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
+	return e;
+}
+
+static void options(struct call *k, const char *url)
+{
+	const struct provider *p = k->ask.provider;
+	CURL *e = k->easy;
+	curl_easy_setopt(e, CURLOPT_URL, url);
+	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, !strncmp(url, "https:", 6) ? "https" : "http");
+	curl_easy_setopt(e, CURLOPT_PRIVATE, k);
+	curl_easy_setopt(e, CURLOPT_HTTPHEADER, k->headers);
+	curl_easy_setopt(e, CURLOPT_HEADERDATA, k);
 	curl_easy_setopt(e, CURLOPT_WRITEDATA, k);
 	if (p->ca)
 		curl_easy_setopt(e, CURLOPT_CAINFO, p->ca);
-	if (k->ask.api != API_MODELS) {
+	if (k->ask.api == API_MODELS) {
+		curl_easy_setopt(e, CURLOPT_HTTPGET, 1L);
+	} else {
 		curl_easy_setopt(e, CURLOPT_POSTFIELDS, k->body.p);
 		curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)k->body.n);
 	}
@@ -450,7 +466,7 @@ void forward_start(struct call *k)
 	char url[1200];
 	snprintf(url, sizeof url, "%s%s%s%s", k->ask.provider->url, api_path(k->ask.api), *k->query ? "?" : "",
 		 k->query);
-	k->easy = g->n_spare ? g->spare[--g->n_spare] : curl_easy_init();
+	k->easy = g->n_spare ? g->spare[--g->n_spare] : handle_new();
 	k->hash = EVP_MD_CTX_new();
 	EVP_DigestInit_ex(k->hash, EVP_sha256(), NULL);
 	scrub_start(&k->scrub, g->keys, k->ask.provider->key);

@@ -77,9 +77,12 @@ struct gw {
 	struct keys *keys;
 	struct tokens tokens;
 	struct meter meter;
+	struct meter_gathered gathered; /* the ledger's writer alone */
 	struct policy *policy;
 	struct ledger *ledger;
-	struct queue done; /* finished ledger records */
+	struct ledger_record *later, **later_tail; /* for the next commit */
+	int64_t later_ms;			   /* by when it has to be made */
+	struct queue done;			   /* finished ledger records */
 	struct source done_source;
 	struct queue names, resolved; /* resolvers' jobs, and back */
 	struct source resolved_source;
@@ -95,8 +98,15 @@ struct gw {
 /* ---- loop.c ---- */
 int source_add(struct gw *g, struct source *s, uint32_t events);
 void source_free(struct gw *g, struct source *s); /* closes the descriptor now, frees after the round */
-int gw_loop(struct gw *g, struct err *err);	  /* until stopping, and no call is left */
-void gw_bury(struct gw *g);			  /* frees the sources that were given up */
+int gw_loop(struct gw *g, bool drain,
+	    struct err *err); /* until stopping; drain: until no call or tunnel is left, or 3 s */
+void gw_bury(struct gw *g);   /* frees the sources that were given up */
+
+/* To the ledger. A record that nobody waits for may come some milliseconds later, in the commit of the next one: half
+ * as many commits, and threads woken, a request. The order stays. */
+void record_now(struct gw *g, struct ledger_record *r);
+void record_later(struct gw *g, struct ledger_record *r);
+void record_flush(struct gw *g);
 
 /* ---- listen.c: listeners and client connections ---- */
 int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct token *token, struct listener **out,

@@ -142,9 +142,15 @@ static int load_folder(struct keys *k, const char *path, bool lent, struct err *
 	if (!d)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "cannot read %s", path);
 	int rc = 0;
-	for (struct dirent *e; !rc && (e = readdir(d));)
+	for (struct dirent *e; !rc && (e = readdir(d));) {
 		if (name_ok(e->d_name) && (lent || !strstr(e->d_name, ".tmp-")))
 			rc = load_file(k, dirfd(d), e->d_name, lent, err);
+		if (rc && lent) { /* the unit may be given other things than keys there */
+			rc = 0;
+			if (err)
+				*err = ERR_INIT;
+		}
+	}
 	closedir(d);
 	return rc;
 }

@@ -81,22 +81,30 @@ void ledger_record_free(struct ledger_record *rec)
 /* ASCII only, so that no two programs read a line differently. */
 static void quote(struct buf *out, const char *s)
 {
+	size_t n = strnlen(s, 200);
 	buf_addc(out, '"');
-	for (size_t i = 0; s[i] && i < 200; i++) {
-		unsigned char c = (unsigned char)s[i];
-		if (c == '"' || c == '\\')
-			buf_addc(out, '\\');
-		if (c < 0x20 || c >= 0x7f)
-			buf_addf(out, "\\u%04x", c);
+	for (size_t i = 0; i < n;) {
+		size_t from = i;
+		while (i < n && (unsigned char)s[i] >= 0x20 && (unsigned char)s[i] < 0x7f && s[i] != '"' &&
+		       s[i] != '\\')
+			i++;
+		buf_add(out, s + from, i - from);
+		if (i == n)
+			break;
+		if (s[i] == '"' || s[i] == '\\')
+			buf_addf(out, "\\%c", s[i]);
 		else
-			buf_addc(out, (char)c);
+			buf_addf(out, "\\u%04x", (unsigned char)s[i]);
+		i++;
 	}
 	buf_addc(out, '"');
 }
 
 void ledger_text(struct ledger_record *rec, const char *key, const char *text)
 {
-	buf_addf(&rec->fields, ",\"%s\":", key);
+	buf_adds(&rec->fields, ",\"");
+	buf_adds(&rec->fields, key);
+	buf_adds(&rec->fields, "\":");
 	quote(&rec->fields, text ? text : "");
 }
 
@@ -239,6 +247,10 @@ static int commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 	for (struct ledger_record *r = list; !rc && r; r = (struct ledger_record *)r->node.next) {
 		rc = add_record(l, r, err);
 		asked |= r->checkpoint;
+	}
+	if (l->config.gathered && (rc || list)) {
+		int written = l->config.gathered(l->db, l->config.arg, rc != 0, err);
+		rc = rc ? rc : written;
 	}
 	if (!rc && checkpoint_due(l, asked))
 		rc = add_checkpoint(l, &note, err);

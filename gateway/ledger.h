@@ -42,6 +42,10 @@ struct ledger_config {
 	bool sync_each;	     /* each commit waits for the disk; else it is synced within 50 ms */
 	uint64_t segment;    /* records that stay in the database; 0: 1,000,000 */
 	unsigned checkpoint; /* a checkpoint every so many records; 0: 4096 */
+	/* On the writer's thread, with arg, or NULL: what `also` has gathered is written, once for all records of a
+	 * commit; drop: forgotten, since the commit failed and will be tried anew. */
+	int (*gathered)(sqlite3 *db, void *arg, bool drop, struct err *err);
+	void *arg;
 };
 
 struct ledger_head {
@@ -76,6 +80,9 @@ void ledger_record_free(struct ledger_record *rec);
 /* Adds `,"key":value`; text is cut at 200 bytes and written in ASCII. */
 void ledger_text(struct ledger_record *rec, const char *key, const char *text);
 void ledger_int(struct ledger_record *rec, const char *key, int64_t n);
+
+/* Bytes as lower-case hex digits; out has 2 n + 1 bytes. */
+void ledger_hex(const unsigned char *p, size_t n, char *out);
 
 /* Checks a chain. The words of the result go to out, a finding a line. */
 struct ledger_check {

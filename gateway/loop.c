@@ -10,6 +10,8 @@
 
 #define EVENTS	 256
 #define SWEEP_MS 1000
+#define LATER_MS 3
+#define DRAIN_MS 3000 /* for the ledger to take the last outcomes */
 
 int source_add(struct gw *g, struct source *s, uint32_t events)
 {
@@ -36,14 +38,43 @@ void gw_bury(struct gw *g)
 	}
 }
 
-int gw_loop(struct gw *g, struct err *err)
+void record_flush(struct gw *g)
+{
+	for (struct ledger_record *r = g->later, *next; r; r = next) {
+		next = (struct ledger_record *)r->node.next;
+		ledger_append(g->ledger, r);
+	}
+	g->later = NULL;
+}
+
+void record_now(struct gw *g, struct ledger_record *r)
+{
+	record_flush(g);
+	ledger_append(g->ledger, r);
+}
+
+void record_later(struct gw *g, struct ledger_record *r)
+{
+	r->node.next = NULL;
+	if (!g->later) {
+		g->later_tail = &g->later;
+		g->later_ms = clock_mono_ms() + LATER_MS;
+	}
+	*g->later_tail = r;
+	g->later_tail = (struct ledger_record **)&r->node.next;
+}
+
+int gw_loop(struct gw *g, bool drain, struct err *err)
 {
 	struct epoll_event events[EVENTS];
 	int64_t swept = clock_mono_ms();
-	while (!g->stopping || !list_empty(&g->calls)) {
-		int64_t now = clock_mono_ms(), wait = swept + SWEEP_MS - now;
+	int64_t until = swept + DRAIN_MS;
+	while (drain ? (!list_empty(&g->calls) || !list_empty(&g->tunnels)) && clock_mono_ms() < until : !g->stopping) {
+		int64_t now = clock_mono_ms(), wait = drain ? 50 : swept + SWEEP_MS - now;
 		if (g->curl_at >= 0 && g->curl_at - now < wait)
 			wait = g->curl_at - now;
+		if (g->later && g->later_ms - now < wait)
+			wait = g->later_ms - now;
 		int n = epoll_wait(g->epoll, events, EVENTS, wait > 0 ? (int)wait : 0);
 		if (n < 0 && errno != EINTR)
 			return err_sys(err, errno, "epoll_wait");
@@ -55,6 +86,8 @@ int gw_loop(struct gw *g, struct err *err)
 		now = clock_mono_ms();
 		if (g->curl_at >= 0 && g->curl_at <= now)
 			forward_curl_timer(g);
+		if (g->later && g->later_ms <= now)
+			record_flush(g);
 		if (now - swept >= SWEEP_MS) {
 			conn_sweep(g, now);
 			swept = now;

@@ -92,11 +92,18 @@ static int open_policy(struct gw *g, struct err *err)
 	return policy_parse("", 0, &g->policy, err);
 }
 
+static int write_gathered(sqlite3 *db, void *arg, bool drop, struct err *err)
+{
+	return meter_write(db, &((struct gw *)arg)->gathered, drop, err);
+}
+
 static int open_ledger(struct gw *g, const struct options *o, struct err *err)
 {
 	CLEAN_FREE char *schema = xasprintf("%s%s", meter_schema, token_schema);
 	struct ledger_config c = {.dir = g->dir,
 				  .schema = schema,
+				  .gathered = write_gathered,
+				  .arg = g,
 				  .sync_each = o->sync && !strcmp(o->sync, "each"),
 				  .segment = o->segment ? strtoull(o->segment, NULL, 10) : 0};
 	int rc = queue_init(&g->done);
@@ -173,12 +180,14 @@ static void tell_ready(const struct options *o, int rc, const struct err *err)
 /* Requests end, what they leave is written, then the chain is closed. */
 static void close_all(struct gw *g, struct err *err)
 {
+	end_all(g); /* before their connections are closed: it is not their clients that leave */
 	list_each_safe (i, &g->listeners)
 		listener_close(g, list_entry(i, struct listener, link));
-	end_all(g);
-	gw_loop(g, err); /* until the last call has its outcome */
+	gw_loop(g, true, err);
 	resolve_release(g);
+	record_flush(g);
 	ledger_close(g->ledger);
+	g->ledger = NULL;
 	for (struct queue_node *n; (n = queue_pop(&g->done));) {
 		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
 		r->done(r);
@@ -187,6 +196,7 @@ static void close_all(struct gw *g, struct err *err)
 	gw_bury(g);
 	forward_release(g);
 	meter_release(&g->meter);
+	meter_gathered_release(&g->gathered);
 	tokens_release(&g->tokens);
 	policy_put(g->policy);
 	words_release(&g->registries);
@@ -227,7 +237,7 @@ int gateway_main(int argc, char **argv)
 		log_error("gateway: %s", err.text);
 		_exit(rc == -EBUSY ? EX_TEMPFAIL : EX_UNAVAILABLE); /* threads may run: nothing is taken apart */
 	}
-	rc = gw_loop(g, &err);
+	rc = gw_loop(g, false, &err);
 	close_all(g, &err);
 	if (rc)
 		log_error("gateway: %s", err.text);

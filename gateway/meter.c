@@ -334,29 +334,77 @@ static int step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
 	return rc;
 }
 
-int meter_write(sqlite3 *db, const struct meter_change *c, struct err *err)
+struct meter_row {
+	char key[160];
+	int64_t tokens, nano, bytes, requests;
+	int64_t second; /* of the rate's row; 0: a row of spend */
+};
+
+static struct meter_row *row_of(struct meter_gathered *g, const char *key, int64_t second)
 {
-	sqlite3_stmt *spend = statement(db, "INSERT INTO spend VALUES(?1,?2,?3,?4,?5) ON CONFLICT(key) DO UPDATE SET "
-					    "tokens=tokens+?2, nano=nano+?3, bytes=bytes+?4, requests=requests+?5");
-	sqlite3_stmt *recent = statement(db, "INSERT INTO recent VALUES(?1,?2,1) ON CONFLICT DO UPDATE SET n=n+1");
-	int rc = spend && recent ? 0 : err_set(err, EIO, "spend cannot be written: %s", sqlite3_errmsg(db));
-	for (int s = 0; !rc && s < SCOPES && *c->keys[s]; s++) {
-		sqlite3_bind_text(spend, 1, c->keys[s], -1, SQLITE_STATIC);
-		sqlite3_bind_int64(spend, 2, c->tokens);
-		sqlite3_bind_int64(spend, 3, c->nano);
-		sqlite3_bind_int64(spend, 4, c->bytes);
-		sqlite3_bind_int64(spend, 5, c->second != 0);
-		rc = step(db, spend, err);
-		if (rc || !c->second || !c->rate[s])
-			continue;
-		sqlite3_bind_text(recent, 1, c->keys[s], -1, SQLITE_STATIC);
-		sqlite3_bind_int64(recent, 2, c->second);
-		rc = step(db, recent, err);
+	for (size_t i = 0; i < g->n; i++)
+		if (g->rows[i].second == second && !strcmp(g->rows[i].key, key))
+			return &g->rows[i];
+	if (g->n == g->cap) {
+		g->cap = g->cap ? 2 * g->cap : 16;
+		g->rows = xrealloc(g->rows, g->cap * sizeof *g->rows);
 	}
-	if (!rc && c->second && c->second % 64 == 0) { /* old seconds say nothing any more */
+	struct meter_row *r = &g->rows[g->n++];
+	*r = (struct meter_row){.second = second};
+	snprintf(r->key, sizeof r->key, "%s", key);
+	return r;
+}
+
+void meter_gather(struct meter_gathered *g, const struct meter_change *c)
+{
+	for (int s = 0; s < SCOPES && *c->keys[s]; s++) {
+		struct meter_row *r = row_of(g, c->keys[s], 0);
+		r->tokens += c->tokens;
+		r->nano += c->nano;
+		r->bytes += c->bytes;
+		r->requests += c->second != 0;
+		if (c->second && c->rate[s])
+			row_of(g, c->keys[s], c->second)->requests++;
+	}
+}
+
+static int write_row(sqlite3 *db, const struct meter_row *r, struct err *err)
+{
+	sqlite3_stmt *st =
+		r->second ? statement(db, "INSERT INTO recent VALUES(?1,?2,?3) ON CONFLICT DO UPDATE SET n=n+?3")
+			  : statement(db, "INSERT INTO spend VALUES(?1,?2,?3,?4,?5) ON CONFLICT(key) DO UPDATE SET "
+					  "tokens=tokens+?2, nano=nano+?3, bytes=bytes+?4, requests=requests+?5");
+	if (!st)
+		return err_set(err, EIO, "spend cannot be written: %s", sqlite3_errmsg(db));
+	sqlite3_bind_text(st, 1, r->key, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(st, 2, r->second ? r->second : r->tokens);
+	sqlite3_bind_int64(st, 3, r->second ? r->requests : r->nano);
+	if (!r->second) {
+		sqlite3_bind_int64(st, 4, r->bytes);
+		sqlite3_bind_int64(st, 5, r->requests);
+	}
+	return step(db, st, err);
+}
+
+int meter_write(sqlite3 *db, struct meter_gathered *g, bool drop, struct err *err)
+{
+	int rc = 0;
+	int64_t second = 0;
+	for (size_t i = 0; !drop && !rc && i < g->n; i++) {
+		rc = write_row(db, &g->rows[i], err);
+		second = g->rows[i].second ? g->rows[i].second : second;
+	}
+	if (!rc && second && second % 64 == 0) { /* old seconds say nothing any more */
 		sqlite3_stmt *old = statement(db, "DELETE FROM recent WHERE second < ?");
-		sqlite3_bind_int64(old, 1, c->second - 2 * WINDOW);
+		sqlite3_bind_int64(old, 1, second - 2 * WINDOW);
 		rc = step(db, old, err);
 	}
+	g->n = 0;
 	return rc;
+}
+
+void meter_gathered_release(struct meter_gathered *g)
+{
+	free(g->rows);
+	*g = (struct meter_gathered){0};
 }

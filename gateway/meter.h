@@ -53,4 +53,13 @@ int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t
 int64_t meter_cost(const struct price *price, const struct usage *u); /* nanodollars, rounded up */
 void meter_spend(struct meter *m, const char *session, int64_t *tokens, int64_t *nano);
 int64_t meter_last(struct meter *m, const char *session); /* monotonic ms of its last begin or end; -1: none */
-int meter_write(sqlite3 *db, const struct meter_change *change, struct err *err); /* on the writer's thread */
+
+/* On the writer's thread: the changes of one commit, a row's summed up before it is written. */
+struct meter_gathered {
+	struct meter_row *rows;
+	size_t n, cap;
+};
+void meter_gather(struct meter_gathered *g, const struct meter_change *change);
+/* Writes and forgets them; drop: only that. */
+int meter_write(sqlite3 *db, struct meter_gathered *g, bool drop, struct err *err);
+void meter_gathered_release(struct meter_gathered *g);

@@ -255,7 +255,9 @@ static int head_end(struct http_reader *r)
 		if (http_count(r, single[i]) > 1)
 			return refuse(r, 400, "a header line is given twice that may stand once");
 	const char *host = http_field(r, "host", &n);
-	if (!host || !host_ok(host, n, false))
+	/* Python's clients open tunnels with HTTP/1.0 and no Host; the target says all of it */
+	bool old_tunnel = r->http10 && http_is(r, r->method, "CONNECT") && !http_count(r, "host");
+	if (!old_tunnel && (!host || !host_ok(host, n, false)))
 		return refuse(r, 400, "there has to be one Host line with a host name");
 	if (http_field(r, "trailer", &n))
 		return refuse(r, 400, "trailers are not accepted");

@@ -170,6 +170,67 @@ if shutil.which("curl"):
     equal("curl, refused", p.stdout, b"403")
 else:
     print("skip curl: not installed")
+
+# A package host with TLS: a git repository and a package index, as files.
+files = gw.dir + "/files"
+ctx = test_ca(gw.dir + "/ca", "index.test")
+ca = gw.dir + "/ca/ca.pem"
+
+
+class Files(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *a):
+        super().__init__(*a, directory=files)
+
+    def log_message(self, *a):
+        pass
+
+
+os.makedirs(files + "/simple/berthtest")
+tls = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Files)
+tls.daemon_threads = True
+tls.socket = ctx.wrap_socket(tls.socket, server_side=True)
+threading.Thread(target=tls.serve_forever, daemon=True).start()
+gw.ctl("policy-set", data=policy(up, "egress registries index.test\nmap index.test 127.0.0.1:%d" % tls.server_address[1]).encode())
+env.update(GIT_SSL_CAINFO=ca, REQUESTS_CA_BUNDLE=ca, CURL_CA_BUNDLE=ca, GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_NOSYSTEM="1", HOME=gw.dir, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_CONFIG_FILE="/dev/null")
+
+
+def program(name, want, *argv, **kw):
+    if not shutil.which(argv[0]):
+        print("skip %s: not installed" % name)
+        return
+    p = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, cwd=gw.dir, **kw)
+    check(name, p.returncode == 0 and want(), p.stdout[-600:])
+
+
+program("curl over TLS", lambda: True, "curl", "-sSf", "--cacert", ca, "-o", "/dev/null", "https://index.test/simple/")
+sh = "git init -q r && cd r && git -c user.name=a -c user.email=b commit -q --allow-empty -m x && git clone -q --bare . %s/r.git && cd %s/r.git && git update-server-info" % (files, files)
+subprocess.run(["sh", "-c", sh], cwd=gw.dir, env=env, check=True)
+program("git clone", lambda: os.path.isdir(gw.dir + "/cloned/.git"), "git", "clone", "-q", "https://index.test/r.git", "cloned")
+import zipfile
+wheel = "berthtest-1.0-py3-none-any.whl"
+with zipfile.ZipFile(files + "/simple/berthtest/" + wheel, "w") as z:
+    z.writestr("berthtest.py", "")
+    z.writestr("berthtest-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: berthtest\nVersion: 1.0\n")
+    z.writestr("berthtest-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    z.writestr("berthtest-1.0.dist-info/RECORD", "")
+if not subprocess.run(["python3", "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+    program("pip download", lambda: os.path.exists(gw.dir + "/got/" + wheel), "python3", "-m", "pip", "download", "-q", "--no-deps", "--cert", ca,
+            "--index-url", "https://index.test/simple", "-d", "got", "berthtest")
+else:
+    print("skip pip: not installed")
+os.makedirs(files + "/npm")
+open(files + "/npm/berthtest", "w").write(json.dumps({"name": "berthtest", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {
+    "name": "berthtest", "version": "1.0.0", "dist": {"tarball": "https://index.test/npm/x.tgz", "shasum": "0" * 40}}}}))
+program("npm view", lambda: True, "npm", "view", "berthtest", "name", "--registry", "https://index.test/npm/", "--cafile", ca, "--fetch-retries", "0")
+os.makedirs(files + "/apt")
+open(files + "/apt/Packages", "w").write("Package: berthtest\nVersion: 1.0\nArchitecture: all\nMaintainer: x\nDescription: x\nFilename: ./x.deb\nSize: 1\nSHA256: %s\n" % ("0" * 64))
+for d in ("etc/preferences.d", "etc/apt.conf.d", "state/lists/partial", "cache/archives/partial"):
+    os.makedirs(gw.dir + "/aptroot/" + d)
+open(gw.dir + "/aptroot/etc/sources.list", "w").write("deb [trusted=yes] https://index.test/apt ./\n")
+a = gw.dir + "/aptroot/"
+program("apt-get update", lambda: any("Packages" in f for f in os.listdir(a + "state/lists")), "apt-get", "update", "-o", "Dir::Etc=" + a + "etc", "-o", "Dir::State=" + a + "state",
+        "-o", "Dir::Cache=" + a + "cache", "-o", "Dir::State::status=/dev/null", "-o", "Acquire::https::CAInfo=" + ca, "-o", "APT::Sandbox::User=root",
+        "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy, "-o", "Acquire::Check-Date=false")
 gw.ctl("stop")
 p = subprocess.run([BERTHFS, "ledger", "verify"], env=gw.env, stdout=subprocess.PIPE)
 check("the ledger holds", p.returncode == 0, p.stdout)

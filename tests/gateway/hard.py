@@ -70,6 +70,7 @@ up.script["claude-long"] = lambda c, r: up.stream(c, anthropic_events("x" * 400)
 c = Client(S).ask("POST", "/v1/messages", token, message("claude-long", stream=True, max_tokens=50000)).head()
 c.chunk()
 call(S, "POST", "/v1/messages", token, message())
+gw.outcome()  # the second one's is written
 head = gw.ctl("head").split("head ")[1].split()[0]
 rows = len(gw.ledger())
 gw.kill()
@@ -139,15 +140,7 @@ check("slow clients hold up nobody", sorted(times)[25] < 0.1, sorted(times))
 
 # ---- TLS ----
 t = gw.dir + "/tls"
-os.mkdir(t)
-def sh(*a):
-    subprocess.run(a, check=True, cwd=t, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-sh("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test", "-days", "3")
-sh("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "k.pem", "-out", "r.pem", "-subj", "/CN=localhost")
-open(t + "/ext", "w").write("subjectAltName=DNS:localhost\n")
-sh("openssl", "x509", "-req", "-in", "r.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "c.pem", "-days", "3", "-extfile", "ext")
-ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-ctx.load_cert_chain(t + "/c.pem", t + "/k.pem")
+ctx = test_ca(t, "localhost")
 safe = Provider(ctx)
 gw.ctl("policy-set", data=policy(safe, anthropic="ca %s/ca.pem" % t).encode())
 r = call(S, "POST", "/v1/messages", engine, message(stream=True))
@@ -186,5 +179,15 @@ check("the chain holds", p.returncode == 0, p.stdout)
 os.environ["SYNC_EACH"] = gw.env["SYNC_EACH"] = "1"
 gw.start()
 equal("ledger.sync = each", call(S, "POST", "/v1/messages", engine, message()).status, 200)
+
+# ---- told to end ----
+c = Client(S).ask("POST", "/v1/messages", engine, message("claude-long", stream=True)).head()
+c.chunk()
+t = time.monotonic()
 gw.ctl("stop")
+check("a stop does not wait for streams", time.monotonic() - t < 2 and not c.body()[1], time.monotonic() - t)
+gw.start()
+equal("they have their outcome", (gw.outcome()[1].get("result"), "unknown 0" in gw.ctl("status")), ("the gateway ended", True))
+os.kill(gw.pid, signal.SIGTERM)
+check("SIGTERM ends it", within(5, lambda: not os.path.exists(S)))
 sys.exit(failed)

@@ -98,6 +98,22 @@ class Instance:
             shutil.rmtree(self.dir, ignore_errors=True)
 
 
+def test_ca(folder, name):
+    """A CA in folder/ca.pem, and a server's context whose certificate it has signed for name."""
+    os.makedirs(folder)
+
+    def sh(*a):
+        subprocess.run(a, check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    sh("openssl", "req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test", "-days", "3")
+    sh("openssl", "req", *new, "-keyout", "k.pem", "-out", "r.pem", "-subj", "/CN=" + name)
+    open(folder + "/ext", "w").write("subjectAltName=DNS:%s\n" % name)
+    sh("openssl", "x509", "-req", "-in", "r.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "c.pem", "-days", "3", "-extfile", "ext")
+    ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ctx.load_cert_chain(folder + "/c.pem", folder + "/k.pem")
+    return ctx
+
+
 # ---- the provider ----
 
 def anthropic_events(text="hello", input=100, output=7, end=True, cache=40):

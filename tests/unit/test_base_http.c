@@ -228,6 +228,9 @@ TEST(http_proxy_forms)
 	int both = HTTP_ALLOW_CONNECT | HTTP_ALLOW_ABSOLUTE;
 	static const struct sample forms[] = {
 		S("connect", 0, "CONNECT h.example:443 HTTP/1.1\r\nHost: h.example:443\r\n\r\n"),
+		S("connect of 1.0 without host", 0, "CONNECT h.example:443 HTTP/1.0\r\n\r\n"),
+		S("connect of 1.1 without host", 400, "CONNECT h.example:443 HTTP/1.1\r\n\r\n"),
+		S("get of 1.0 without host", 400, "GET / HTTP/1.0\r\n\r\n"),
 		S("connect without port", 400, "CONNECT h.example HTTP/1.1\r\n" H "\r\n"),
 		S("connect with a path", 400, "CONNECT h:443/a HTTP/1.1\r\n" H "\r\n"),
 		S("connect with a user", 400, "CONNECT u@h:443 HTTP/1.1\r\n" H "\r\n"),

@@ -23,7 +23,10 @@ TEST(key_sources)
 	struct err err = ERR_INIT;
 	char f[KEY_TEXT], header[200];
 	CHECK_INT(file_write(file, "  sk-from-credentials \n", 23, 0400, NULL), 0);
+	CLEAN_FREE char *cert = xasprintf("%s/cert", lent);
+	CHECK_INT(file_write(cert, "two lines of\nsomething else\n", 28, 0400, NULL), 0);
 	CHECK_INT(keys_open(dir, lent, &k, &err), 0);
+	CHECK(!key_known(k, "cert"));
 	CHECK_INT(key_set(k, "anthropic", "sk-written-1234\n", 16, &err), 0);
 	struct stat st;
 	CHECK(!stat(own, &st) && (st.st_mode & 0777) == 0600);

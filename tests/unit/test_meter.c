@@ -169,6 +169,7 @@ TEST(meter_bytes_limit)
 
 TEST(meter_survives)
 {
+	struct meter_gathered g = {0};
 	sqlite3 *db;
 	sqlite3_open(":memory:", &db);
 	sqlite3_exec(db, meter_schema, NULL, NULL, NULL);
@@ -179,13 +180,19 @@ TEST(meter_survives)
 	struct denial d;
 	struct ask q = request(100, 200);
 	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
-	CHECK_INT(meter_write(db, &c, NULL), 0);
+	meter_gather(&g, &c);
+	CHECK_INT(meter_write(db, &g, false, NULL), 0);
 	struct usage u = {.input = 70, .output = 30};
 	meter_settle(&m, &h, &three, &u, &c);
-	CHECK_INT(meter_write(db, &c, NULL), 0);
+	meter_gather(&g, &c);
+	CHECK_INT(meter_write(db, &g, false, NULL), 0);
 	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0); /* and killed before it is settled */
-	CHECK_INT(meter_write(db, &c, NULL), 0);
+	meter_gather(&g, &c);
+	CHECK_INT(meter_write(db, &g, false, NULL), 0);
 	meter_release(&m);
+	meter_gather(&g, &c);
+	CHECK_INT(meter_write(db, &g, true, NULL), 0); /* a commit that failed leaves nothing */
+	meter_gathered_release(&g);
 	m = fresh(db);
 	int64_t tokens, nano;
 	meter_spend(&m, "s", &tokens, &nano);
