@@ -18,6 +18,7 @@
 #define KEPT	    "kept"     /* note of a call whose output stays in the sandbox */
 #define BAD_ARGS    "bad-args" /* note of a call that must not run */
 #define SHORT_BYTES 2048       /* kept at each end of a result when the budget is used up */
+#define STOP_MS	    5000       /* `stop` waits no longer than this for a sandbox to end its command */
 
 struct call {
 	int64_t request, pos;
@@ -301,12 +302,11 @@ int calls_kill(struct worker *w, struct err *err)
 	if (!next_call(w, &c, &rc, err))
 		return rc;
 	CLEAN_FREE char *job = job_id(w->id, &c);
-	if (c.started && !strcmp(c.name, "bash")) {
-		rc = worker_env(w, err);
-		rc = rc ? rc : env_kill(w->env, job, err);
-		if (!rc)
-			env_ack(w->env, job, false, NULL, NULL);
-	}
+	struct err why = ERR_INIT;
+	if (c.started && !strcmp(c.name, "bash") &&
+	    sandbox_state(w->b->paths, w->s->sandbox, w->id) == SANDBOX_RUNNING &&
+	    env_end_job(w->b->paths, w->s->sandbox, w->id, job, STOP_MS, &why))
+		worker_log(w, "the command may still run in the sandbox: %s", why.text);
 	call_release(&c);
 	return rc;
 }

@@ -12,7 +12,6 @@
 #include "redact.h"
 #include "repo.h"
 
-#define POLL_MS	 250 /* longest single wait: how quickly `stop` is seen */
 #define JOB_TEXT 65
 
 const char *const check_words[] = {[CHECK_PASS] = "pass", [CHECK_FAIL] = "fail", [CHECK_ERROR] = "error"};
@@ -40,18 +39,15 @@ static bool on(const atomic_bool *flag)
 	return flag && atomic_load(flag);
 }
 
-static int wait_for(const struct checks_how *how, const char *job, struct env_job *state, struct err *err)
+static int wait_for(const struct checks_how *how, const char *job, int timeout_ms, struct env_job *state,
+		    struct err *err)
 {
-	for (;;) {
-		int rc = env_poll(how->env, job, UINT64_MAX, POLL_MS, state, err);
-		if (rc || state->state != ENV_JOB_RUNNING)
-			return rc;
-		if (!on(how->cancel))
-			continue;
-		if (!on(how->halt))
-			env_kill(how->env, job, NULL);
-		return err_set(err, ECANCELED, "the checks were stopped");
-	}
+	int rc = env_wait(how->env, job, timeout_ms, how->cancel, state, err);
+	if (rc != -ECANCELED)
+		return rc;
+	if (!on(how->halt))
+		env_kill(how->env, job, NULL);
+	return err_set(err, ECANCELED, "the checks were stopped");
 }
 
 /* Why a check could not tell, or NULL if its exit code counts. */
@@ -113,7 +109,7 @@ static int run_one(const struct checks_how *how, size_t i, struct check_result *
 	}
 	if (rc)
 		return err_set(err, -rc, "%s", why.text);
-	rc = wait_for(how, job, &state, err);
+	rc = wait_for(how, job, timeout_ms, &state, err);
 	r->ms = clock_mono_ms() - begin;
 	if (rc)
 		return rc;

@@ -107,8 +107,9 @@ static int renew(struct worker *w, struct err *err)
 
 int worker_env(struct worker *w, struct err *err)
 {
-	if (w->env)
+	if (w->env && !env_lost(w->env))
 		return 0;
+	worker_env_drop(w);
 	enum sandbox_state state = sandbox_state(w->b->paths, w->s->sandbox, w->id);
 	if (state != SANDBOX_RUNNING) {
 		worker_log(w, "the sandbox is down; starting it");
@@ -116,7 +117,7 @@ int worker_env(struct worker *w, struct err *err)
 		if (rc)
 			return rc;
 	}
-	int rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->env, err);
+	int rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
 	if (!rc && state == SANDBOX_NONE && *w->s->clone)
 		rc = renew(w, err);
 	return rc;
@@ -166,8 +167,10 @@ int prepare_step(struct worker *w, struct err *err)
 {
 	worker_detail(w, "starting");
 	int rc = start(w, err);
+	if (w->env && env_lost(w->env))
+		worker_env_drop(w);
 	if (!rc && !w->env)
-		rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->env, err);
+		rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
 	if (!rc) {
 		worker_detail(w, "cloning");
 		CLEAN_FREE char *path = clone_path(w);

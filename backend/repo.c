@@ -240,9 +240,11 @@ void repo_head_release(struct repo_head *h)
 
 /* ---- what does not come along ---- */
 
+#define FILES_MAX 2000000 /* looked at; no project has more, a hostile commit may */
+
 struct carried {
 	git_repository *repo;
-	size_t modules, lfs;
+	size_t modules, lfs, files;
 	char first[200]; /* path of the first submodule */
 };
 
@@ -258,6 +260,13 @@ static int look_at_entry(const char *root, const git_tree_entry *entry, void *ar
 {
 	struct carried *c = arg;
 	const char *name = git_tree_entry_name(entry);
+	int depth = 0;
+	for (const char *s = root; (s = strchr(s, '/')); s++)
+		depth++;
+	if (++c->files > FILES_MAX)
+		return GIT_EUSER;
+	if (depth > LG_DEPTH_MAX)
+		return 1; /* not into it */
 	if (git_tree_entry_type(entry) == GIT_OBJECT_COMMIT) {
 		if (!c->modules++)
 			snprintf(c->first, sizeof c->first, "%s%s", root, name);
@@ -277,7 +286,8 @@ int repo_not_carried(const char *path, const char *commit, struct buf *out, stru
 	if (rc)
 		return rc;
 	struct carried found = {.repo = repo};
-	if ((rc = git_commit_tree(&tree, c)) || (rc = git_tree_walk(tree, GIT_TREEWALK_PRE, look_at_entry, &found)))
+	if ((rc = git_commit_tree(&tree, c)) ||
+	    ((rc = git_tree_walk(tree, GIT_TREEWALK_PRE, look_at_entry, &found)) && rc != GIT_EUSER))
 		return lg_err(err, rc, "cannot read the commit's files");
 	if (found.modules)
 		buf_addf(out, "%zu submodule%s (%s%s): the sandbox has empty folders there\n", found.modules,

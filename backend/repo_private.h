@@ -50,6 +50,18 @@ int lg_oid(const char *hex, git_oid *out, struct err *err);
 /* 1 if newer is older or descends from it, else 0. */
 int lg_descends(git_repository *repo, const char *path, const char *older, const char *newer, struct err *err);
 
+/* Files and folders on the way beyond which a difference is not looked at: the daemon would need gigabytes for it, and
+ * no person reads it. */
+#define LG_FILES_MAX 100000
+#define LG_DEPTH_MAX 256
+
+struct lg_weight {
+	size_t files;	/* that differ, both sides counted */
+	uint64_t bytes; /* in them */
+};
+/* Weighs the difference of two trees (NULL: an empty one). 1: more than the limits. */
+int lg_weigh(git_repository *repo, const git_tree *a, const git_tree *b, struct lg_weight *out, struct err *err);
+
 #define LG_CLEANER(type, fn)                                                                                           \
 	static inline void fn##_clean(type **p)                                                                        \
 	{                                                                                                              \

@@ -8,11 +8,15 @@
 #include "backend/base/utf8.h"
 #include "repo_private.h"
 
-#define BINARY_OVER  (64 << 20) /* files over this are shown as binary: their diff is of no use to a person */
-#define RENAME_LIMIT 1000	/* similarity is looked for among so many files; git's own default */
-#define BAR_MAX	     40		/* width of the +++--- in the diffstat */
+#define BINARY_OVER  (8 << 20)	 /* files over this are shown as binary: their diff is of no use to a person */
+#define HEAVY	     (512 << 20) /* bytes that differ in all; over it only files of LIGHT bytes are compared */
+#define LIGHT	     (64 << 10)
+#define RENAME_LIMIT 1000 /* similarity is looked for among so many files; git's own default */
+#define BAR_MAX	     40	  /* width of the +++--- in the diffstat */
 
-static int make_diff(git_repository *repo, const char *base, const char *head, git_diff **out, struct err *err)
+/* 1 and a line in text: there is more than can be looked at, and *out stays NULL. */
+static int make_diff(git_repository *repo, const char *base, const char *head, git_diff **out, struct buf *text,
+		     struct err *err)
 {
 	CLEAN_GIT(git_commit) *a = NULL;
 	CLEAN_GIT(git_commit) *b = NULL;
@@ -20,15 +24,26 @@ static int make_diff(git_repository *repo, const char *base, const char *head, g
 	CLEAN_GIT(git_tree) *tb = NULL;
 	int rc = lg_commit(repo, base, &a, err);
 	rc = rc ? rc : lg_commit(repo, head, &b, err);
+	if (!rc && ((rc = git_commit_tree(&ta, a)) || (rc = git_commit_tree(&tb, b))))
+		rc = lg_err(err, rc, "cannot compare two commits");
+	struct lg_weight weight;
+	rc = rc ? rc : lg_weigh(repo, ta, tb, &weight, err);
+	if (rc > 0)
+		buf_addf(text,
+			 "# more than %d files differ, or folders are nested too deeply: git diff --stat %.12s %.12s\n",
+			 LG_FILES_MAX, base, head);
 	if (rc)
 		return rc;
 	git_diff_options opt = GIT_DIFF_OPTIONS_INIT;
 	git_diff_find_options find = GIT_DIFF_FIND_OPTIONS_INIT;
-	opt.max_size = BINARY_OVER;
+	opt.max_size = weight.bytes > HEAVY ? LIGHT : BINARY_OVER;
 	find.flags = GIT_DIFF_FIND_RENAMES;
 	find.rename_limit = RENAME_LIMIT;
-	if ((rc = git_commit_tree(&ta, a)) || (rc = git_commit_tree(&tb, b)) ||
-	    (rc = git_diff_tree_to_tree(out, repo, ta, tb, &opt)) || (rc = git_diff_find_similar(*out, &find)))
+	rc = git_diff_tree_to_tree(out, repo, ta, tb, &opt);
+	/* it reads every file whole, however large */
+	if (!rc && weight.bytes <= HEAVY / 4)
+		rc = git_diff_find_similar(*out, &find);
+	if (rc)
 		return lg_err(err, rc, "cannot compare two commits");
 	return 0;
 }
@@ -64,9 +79,9 @@ int repo_diff(const char *path, const char *base, const char *head, struct buf *
 	CLEAN_GIT(git_repository) *repo = NULL;
 	CLEAN_GIT(git_diff) *diff = NULL;
 	int rc = lg_open(path, &repo, err);
-	rc = rc ? rc : make_diff(repo, base, head, &diff, err);
+	rc = rc ? rc : make_diff(repo, base, head, &diff, out, err);
 	if (rc)
-		return rc;
+		return rc < 0 ? rc : 0;
 	struct printing p = {.out = out, .start = out->n, .limit = out->n + REPO_TEXT_MAX};
 	rc = git_diff_print(diff, GIT_DIFF_FORMAT_PATCH, print_line, &p);
 	if (rc && !p.full)
@@ -168,9 +183,9 @@ int repo_changes(const char *path, const char *base, const char *head, struct bu
 	CLEAN_GIT(git_repository) *repo = NULL;
 	CLEAN_GIT(git_diff) *diff = NULL;
 	int rc = lg_open(path, &repo, err);
-	rc = rc ? rc : make_diff(repo, base, head, &diff, err);
+	rc = rc ? rc : make_diff(repo, base, head, &diff, out, err);
 	if (rc)
-		return rc;
+		return rc < 0 ? rc : 0;
 	size_t n = git_diff_num_deltas(diff), most = 0, plus = 0, minus = 0, end = out->n + REPO_TEXT_MAX, shown = 0;
 	if (!n)
 		return 0;

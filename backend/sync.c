@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "backend/base/clock.h"
@@ -18,6 +19,7 @@
 #define ASK_MS	   (5 * 60 * 1000)
 #define PACK_MS	   (30 * 60 * 1000)
 #define BUNDLE_MAX ((uint64_t)8 << 30) /* bytes taken from a sandbox at once */
+#define ROOM	   ((uint64_t)4 << 20) /* and what has to be left on the disk then */
 #define KNOWN_MAX  16
 
 /* $1 clone, then commits to look for. Lines: head, base, busy, uncommitted, has. */
@@ -124,6 +126,19 @@ static int look_at_clone(const struct sync_how *how, struct look *look, struct s
 	return 0;
 }
 
+/* What a sandbox sends must not take the room that the database needs. */
+static int has_room(const char *folder, uint64_t size, struct err *err)
+{
+	struct statvfs v;
+	if (statvfs(folder, &v))
+		return err_sys(err, errno, "%s", folder);
+	if ((uint64_t)v.f_bavail * v.f_frsize > size + ROOM)
+		return 0;
+	return err_set(err, ENOSPC,
+		       "the sandbox's new commits are %" PRIu64 " MiB, and there is no room for them in %s", size >> 20,
+		       folder);
+}
+
 /* Has git in the sandbox write a bundle to inside, and brings it to file. stem: how such names begin. */
 static int fetch_file(const struct sync_how *how, const struct look *look, const char *stem, const char *inside,
 		      const char *file, struct err *err)
@@ -146,7 +161,8 @@ static int fetch_file(const struct sync_how *how, const struct look *look, const
 		rc = err_set(err, EFBIG, "the sandbox's new commits are %" PRIu64 " MiB, more than is taken at once",
 			     st.size >> 20);
 	unlink(file);
-	return rc ? rc : env_receive_file(how->env, inside, file, err);
+	rc = rc ? rc : has_room(how->tmp_dir, st.size, err);
+	return rc ? rc : env_receive_file(how->env, inside, st.size, file, err);
 }
 
 static int transfer(const struct sync_how *how, const struct look *look, struct sync_result *out, struct err *err)

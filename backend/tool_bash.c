@@ -13,7 +13,6 @@
 #include "tool.h"
 
 #define ARG_MAX_BYTES (100 << 10) /* a longer script goes through a file: Linux takes 128 KiB in one argument */
-#define POLL_MS	      500	  /* longest single wait: how quickly `stop` is seen */
 #define TAIL_MAX                                                                                                       \
 	(TOOL_BYTES + REDACT_CONTEXT) /* output read for a result: a line's begin and a secret's are before the cut */
 
@@ -32,17 +31,6 @@ static size_t tail_start(const struct buf *b, bool complete)
 	return at;
 }
 
-static int wait_for(const struct tool_run *t, struct env_job *job, struct err *err)
-{
-	for (;;) {
-		int rc = env_poll(t->env, t->job, UINT64_MAX, POLL_MS, job, err);
-		if (rc || job->state != ENV_JOB_RUNNING)
-			return rc;
-		if (atomic_load(t->cancel)) /* who cancels decides what becomes of the job */
-			return -ECANCELED;
-	}
-}
-
 /* Remarks come after the output, each on its own line, so that they cannot be taken for output. */
 static void remarks(const struct tool_run *t, const struct env_job *job, size_t shown, const char *spill,
 		    int timeout_ms, struct tool_result *out)
@@ -55,7 +43,7 @@ static void remarks(const struct tool_run *t, const struct env_job *job, size_t 
 		buf_addf(&out->text,
 			 "[only the end is shown: %zu of %" PRIu64
 			 " bytes; all of it is in %s until newer ones push it out]\n",
-			 shown, job->output, spill);
+			 shown, job->output, spill ? spill : "the sandbox");
 	if (job->state == ENV_JOB_LOST)
 		buf_adds(&out->text, "[interrupted: the sandbox was restarted while the command ran]\n");
 	else if (job->timed_out)
@@ -136,7 +124,7 @@ int tool_bash(const struct tool_run *t, struct tool_result *out, struct err *err
 	if (rc)
 		return tool_fail(out, "the command could not be started: %s", why.text);
 	killpoint("tool.start");
-	rc = wait_for(t, &job, err);
+	rc = env_wait(t->env, t->job, timeout_ms, t->cancel, &job, err); /* who cancels decides about the job */
 	if (rc)
 		return rc;
 	if (job.state == ENV_JOB_UNKNOWN)

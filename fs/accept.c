@@ -93,7 +93,7 @@ static void clear_errors(struct handle *h)
 {
 	struct spot at;
 	if (!handle_spot(h, &at))
-		ring_clear(at.session ? at.session->errors : h->f->errors);
+		errors_clear(&at);
 }
 
 static void truncate_errors(struct handle *h, off_t size)

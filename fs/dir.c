@@ -9,6 +9,7 @@
 #include "face.h"
 #include "ino.h"
 #include "node.h"
+#include "seen.h"
 
 static uint64_t ino_of(const struct file *file, int64_t number)
 {
@@ -18,9 +19,26 @@ static uint64_t ino_of(const struct file *file, int64_t number)
 void dir_entry(struct face *f, uint64_t ino, struct fuse_entry_param *e)
 {
 	struct spot at;
-	*e = (struct fuse_entry_param){.ino = ino}; /* timeouts 0: the daemon is asked each time */
-	if (!spot_of(f, ino, &at))
-		spot_stat(&at, &e->attr);
+	*e = (struct fuse_entry_param){.ino = ino};
+	if (spot_of(f, ino, &at))
+		return;
+	spot_stat(&at, &e->attr);
+	e->entry_timeout = spot_keep_entry(&at);
+}
+
+void dir_reply(struct face *f, fuse_req_t req, const struct fuse_entry_param *e)
+{
+	struct node *node = ino_is_random(e->ino) ? node_find(f, e->ino) : NULL;
+	if (node)
+		node->lookups++;
+	else
+		seen_get(f, e->ino)->lookups++;
+	if (!fuse_reply_entry(req, e))
+		return;
+	if (node)
+		node_forget(f, node, 1);
+	else
+		seen_forget(f, e->ino, 1);
 }
 
 /* ---- lookup ---- */

@@ -8,6 +8,8 @@ struct spot;
 
 /* Fills the reply of a LOOKUP or CREATE for an inode that is there. */
 void dir_entry(struct face *f, uint64_t ino, struct fuse_entry_param *e);
+/* Answers a LOOKUP, or what else makes an entry, and counts it as known to the kernel. */
+void dir_reply(struct face *f, fuse_req_t req, const struct fuse_entry_param *e);
 /* The inode of a name in a directory, for the thread tid; 0 if there is none. */
 uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid);
 /* Answers a READDIR. */

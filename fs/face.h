@@ -10,10 +10,12 @@
 #include "backend/base/list.h"
 #include "backend/base/map.h"
 #include "park.h"
+#include "seen.h"
 #include "tree.h"
 
-struct ring;   /* refuse.c */
-struct holder; /* holder.c */
+struct ring;	 /* refuse.c */
+struct holder;	 /* holder.c */
+struct watchers; /* watchers.c */
 
 /* One session as the face knows it: the newest view and what waits for the next. */
 struct session {
@@ -23,6 +25,7 @@ struct session {
 	struct list nodes;   /* inodes of its `input` */
 	struct list waits;   /* ops parked in its wait files */
 	struct list polls;   /* handles that are polled */
+	bool hidden;	     /* from the poker, until it has made the directory */
 };
 
 /* A text that is made now and then and asked for often. */
@@ -48,7 +51,7 @@ struct face {
 	size_t n_sessions, cap_sessions;
 	struct map names;     /* of sessions, to struct session */
 	int64_t sessions_ms;  /* last birth, end or renaming */
-	uint64_t version;     /* grows with every view */
+	uint64_t version;     /* grows when `index` or `status` may come out different */
 	int64_t version_ms;   /* when it last grew */
 	char **project_names; /* number of a project is its index here + 1; never taken back */
 	size_t n_project_names;
@@ -60,6 +63,8 @@ struct face {
 
 	struct node **nodes; /* open addressing by inode number */
 	size_t n_nodes, cap_nodes;
+	struct seen_table seen;
+	struct watchers *watchers;
 
 	struct list handles; /* all open files */
 	struct list drafts;  /* in the order of their numbers */
@@ -96,9 +101,14 @@ struct spot {
 	struct node *node;	 /* of input and drafts */
 };
 
+/* Does the number in the inode of such a row name a session? */
+bool file_of_session(const struct file *file);
 /* 0, or -ESTALE if that session, project or draft is gone. */
 int spot_of(struct face *f, uint64_t ino, struct spot *out);
 void spot_stat(const struct spot *at, struct stat *st);
+/* For how many seconds the kernel may keep attributes and the name of it; spot.c tells why it may. */
+double spot_keep_attr(const struct spot *at);
+double spot_keep_entry(const struct spot *at);
 /* "sessions/fix-login/ctl": for people; malloc'd. name (or NULL) is appended as an entry. */
 char *spot_path(const struct spot *at, const char *name);
 /* May this request's user do that (R_OK, W_OK, X_OK) with a file of this mode? 0 or -EACCES. */

@@ -20,6 +20,8 @@
 #include "holder.h"
 #include "node.h"
 #include "refuse.h"
+#include "seen.h"
+#include "watchers.h"
 
 #define BATCH	64    /* requests served before the other sources are looked at */
 #define QUIT_MS 5000  /* what is under way at the end is waited for no longer */
@@ -126,6 +128,7 @@ static void begin_quit(struct face *f)
 		return;
 	log_info("finishing");
 	f->quit = true;
+	watchers_stop(f);
 	f->quit_until_ms = clock_mono_ms() + QUIT_MS;
 	for (size_t i = 0; i < f->n_sessions; i++)
 		while (!list_empty(&f->sessions[i]->waits))
@@ -202,6 +205,8 @@ int face_run(struct face *f)
 			{.fd = listen ? fuse_session_fd(f->se) : -1, .events = POLLIN},
 			{.fd = queue_fd(&f->notes), .events = POLLIN},
 			{.fd = f->signal_fd, .events = POLLIN},
+			{.fd = watchers_fd_janitor(f), .events = POLLIN},
+			{.fd = watchers_fd_poker(f), .events = POLLIN},
 		};
 		if (poll(p, ARRAY_LEN(p), next_timeout(f)) < 0 && errno != EINTR)
 			rc = -errno;
@@ -214,8 +219,11 @@ int face_run(struct face *f)
 			serve(f, &buf);
 		if (!list_empty(&f->interrupted)) /* also of those that were parked again above */
 			ops_interrupt(f);
+		watchers_run(f);
 		announce(f);
 	}
+	watchers_stop(f);
+	f->connected = false; /* nothing more is told to the kernel */
 	ops_end(f, -ESHUTDOWN);
 	free(buf.mem);
 	return rc;
@@ -232,6 +240,8 @@ void face_release(struct face *f)
 		handle_put(h);
 	}
 	nodes_release(f);
+	watchers_release(f);
+	seen_release(f);
 	drafts_release(f);
 	face_forget_sessions(f);
 	ring_free(f->errors);

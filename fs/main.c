@@ -13,6 +13,7 @@
 #include "backend/base/child.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "gateway/gateway.h"
 #include "mount.h"
 #include "sandbox/sandbox.h"
 
@@ -170,6 +171,22 @@ static int run_tools(const struct verb *v, int argc, char **argv)
 	return sandbox_tools_main(argc, argv);
 }
 
+static int run_gateway(const struct verb *v, int argc, char **argv)
+{
+	return gateway_main(argc, argv);
+}
+
+static int run_ledger(const struct verb *v, int argc, char **argv)
+{
+	struct paths paths;
+	int code = paths_or_say(&paths);
+	if (code)
+		return code;
+	code = gateway_ledger_main(&paths, argc, argv);
+	paths_release(&paths);
+	return code == EX_USAGE ? usage(v) : code;
+}
+
 static const struct verb verbs[] = {
 	{"mount", "[-f] [-o OPT,...] [DIR]", run_mount, "mount the tree of sessions at DIR (~/berth)",
 	 "Returns when the tree can be used; the daemon goes on in the background and writes its log to the file `log` "
@@ -177,7 +194,7 @@ static const struct verb verbs[] = {
 	 "the state folder. DIR is made if it is missing, and has to be empty.\n\n"
 	 "  -f              stay in the foreground, log to standard error\n"
 	 "  -o allow_other  let other users read the tree (needs user_allow_other in /etc/fuse.conf)\n"
-	 "  -o nowatch      accepted\n\n"
+	 "  -o nowatch      make no events for inotify of what the daemon changes\n\n"
 	 "`mount -t fuse.berthfs berthfs DIR` and lines of fstab do the same.\n"},
 	{"umount", "[DIR]", run_umount, "finish what is being committed and unmount",
 	 "The daemon ends as on SIGTERM. Commands in sandboxes go on; the next mount takes them over.\n"},
@@ -187,6 +204,13 @@ static const struct verb verbs[] = {
 	 "One line a finding: ok or no, its name, words. Exit code 69 if something does not work.\n"},
 	{"image", "build [--force] | list | rm NAME", run_image, "the base image of sandboxes",
 	 "build makes it if there is none or its recipe has changed; a session does that by itself when it has to.\n"},
+	{"ledger", "verify [--expect-head H] [FILE]", run_ledger, "check the gateway's record of requests",
+	 "FILE is a copy of gateway/ledger, or a rotated segment; without one the instance's own is checked. H is a "
+	 "head (64 hex\n"
+	 "digits, from gateway/head) that was noted earlier: it has to be found, so that a cut end shows. --key FILE "
+	 "names the\n"
+	 "public key to hold it against. Exit code 65 if it does not hold.\n"},
+	{"gateway", "...", run_gateway, NULL, NULL},
 	{"vm-keeper", "...", run_keeper, NULL, NULL},
 	{"tool-daemon", "...", run_tools, NULL, NULL},
 };

@@ -23,6 +23,7 @@
 #include "mountinfo.h"
 #include "ops.h"
 #include "poke.h"
+#include "watchers.h"
 
 #define LOG_MAX (4 << 20) /* bytes of the log file; at a start past that it is put aside once */
 
@@ -300,6 +301,7 @@ static int start_and_serve(struct mounting *m)
 		err_sys(&err, -rc, "the sessions could not be read");
 		goto out;
 	}
+	watchers_start(f, &m->poke);
 	code = EX_CANTCREAT;
 	if ((rc = check_projects(m, &err)))
 		goto out;
@@ -332,7 +334,7 @@ int mount_main(const struct mount_options *opt)
 		code = say(EX_CANTCREAT, &err);
 	if (code < 0 && chdir("/"))
 		code = EX_OSERR;
-	if (code < 0 && poke_start(m.instance.helper_fd, m.log_fd < 0 ? 2 : m.log_fd, &m.poke, &err))
+	if (code < 0 && poke_start(m.instance.helper_fd, m.log_fd < 0 ? 2 : m.log_fd, !opt->nowatch, &m.poke, &err))
 		code = say(EX_OSERR, &err);
 	if (code < 0)
 		code = start_and_serve(&m);

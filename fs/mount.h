@@ -7,6 +7,7 @@ struct mount_options {
 	const char *source; /* shown as the device by mount(8); NULL: berthfs */
 	bool allow_other;
 	bool foreground;
+	bool nowatch; /* no events for inotify */
 };
 
 /* Both return an exit code (sysexits) and have told on standard error what is wrong. */

@@ -18,7 +18,9 @@
 #include "node.h"
 #include "polls.h"
 #include "refuse.h"
+#include "seen.h"
 #include "show.h"
+#include "watchers.h"
 
 static struct face *face_of(fuse_req_t req)
 {
@@ -46,6 +48,8 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct face *f = face_of(req);
 	struct spot dir;
 	struct fuse_entry_param e;
+	if (watchers_lookup(f, req, parent, name))
+		return;
 	int rc = spot_of(f, parent, &dir);
 	if (!rc)
 		rc = spot_allowed(f, req, 0555, X_OK);
@@ -55,11 +59,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	}
 	dir_entry(f, ino, &e);
-	struct node *node = ino_is_random(ino) ? node_find(f, ino) : NULL;
-	if (node)
-		node->lookups++;
-	if (fuse_reply_entry(req, &e) && node)
-		node_forget(f, node, 1);
+	dir_reply(f, req, &e);
 }
 
 static void forget(struct face *f, fuse_ino_t ino, uint64_t lookups)
@@ -67,6 +67,8 @@ static void forget(struct face *f, fuse_ino_t ino, uint64_t lookups)
 	struct node *node = ino_is_random(ino) ? node_find(f, ino) : NULL;
 	if (node)
 		node_forget(f, node, lookups);
+	else if (!ino_is_random(ino))
+		seen_forget(f, ino, lookups);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
@@ -92,7 +94,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		return;
 	}
 	spot_stat(&at, &st);
-	fuse_reply_attr(req, &st, 0);
+	fuse_reply_attr(req, &st, spot_keep_attr(&at));
 }
 
 static void truncate_spot(const struct spot *at, struct handle *h, off_t size)
@@ -100,9 +102,15 @@ static void truncate_spot(const struct spot *at, struct handle *h, off_t size)
 	if (h && handle_kind_of(h)->truncate)
 		handle_kind_of(h)->truncate(h, size);
 	else if (at->file->kind == KIND_ERRORS && !size)
-		ring_clear(at->session ? at->session->errors : at->f->errors);
+		errors_clear(at);
 	else if (at->file->kind == KIND_DRAFT)
 		drop_truncate(at, size);
+}
+
+/* The poker sets the modification time alone, so that watchers hear of a change; nothing is changed by that. */
+static bool is_poke(const struct face *f, fuse_req_t req, int set)
+{
+	return set == (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW) && watchers_is_poker(f, req);
 }
 
 /* Editors and copiers set times and modes again after they have written: that is accepted where it changes nothing. In
@@ -121,7 +129,7 @@ static int check_setattr(const struct spot *at, fuse_req_t req, const struct sta
 				 "all files of the tree belong to the group of the user who mounted it");
 	int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
 	if (set & times && !draft && !file_writable(at->file))
-		return -EPERM;
+		return is_poke(at->f, req, set) ? 0 : -EPERM;
 	return spot_allowed(at->f, req, show_mode(at), set & FUSE_SET_ATTR_SIZE ? W_OK : 0);
 }
 
@@ -200,6 +208,8 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct spot at;
 	int rc = spot_of(face_of(req), ino, &at);
+	if (!rc && watchers_open(at.f, req, fi))
+		return;
 	if (!rc)
 		rc = check_open(&at, req, fi->flags);
 	if (rc) {
@@ -235,7 +245,10 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *p, size_t n, of
 
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	complete_flush(handle_of(fi), req);
+	if (handle_of(fi))
+		complete_flush(handle_of(fi), req);
+	else
+		fuse_reply_err(req, 0); /* of the poker, by an older kernel that does not know `noflush` */
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -245,7 +258,10 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	complete_release(handle_of(fi), req);
+	if (handle_of(fi))
+		complete_release(handle_of(fi), req);
+	else
+		fuse_reply_err(req, 0); /* of the poker */
 }
 
 static void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph)

@@ -15,6 +15,7 @@
 #include "names.h"
 #include "ops.h"
 #include "refuse.h"
+#include "watchers.h"
 
 static struct face *face_of(fuse_req_t req)
 {
@@ -95,6 +96,8 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct spot dir;
+	if (watchers_mkdir(face_of(req), req, parent, name))
+		return;
 	if (dir_of(req, parent, &dir))
 		closed(&dir, req, name);
 }
@@ -121,7 +124,7 @@ static void project_added(struct op *op, struct request *r)
 	fuse_req_t req = op_take(op);
 	dir_entry(f, ino_pack(number, tree_row(tree_unnamed(PLACE_PROJECTS, KIND_LINK))), &e);
 	if (req)
-		fuse_reply_entry(req, &e);
+		dir_reply(f, req, &e);
 }
 
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
@@ -144,6 +147,8 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct spot dir;
+	if (watchers_remove(face_of(req), req, parent, name))
+		return;
 	if (!dir_of(req, parent, &dir))
 		return;
 	if (is_drop(&dir)) {
@@ -164,19 +169,45 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 }
 
+/* A name that the kernel has kept of a session that has ended. */
+static bool is_gone(const struct spot *dir, const char *name)
+{
+	return dir->file->inside == PLACE_SESSIONS && !session_by_name(dir->f, name) &&
+	       !tree_find(PLACE_SESSIONS, name);
+}
+
+static void removed(struct op *op, struct request *r)
+{
+	decided(op, r);
+}
+
+bool rmdir_waits(const struct face *f, int64_t session)
+{
+	list_each (pos, &f->ops) {
+		const struct op *op = list_entry(pos, struct op, link);
+		if (op->then == removed && op->session == session)
+			return true;
+	}
+	return false;
+}
+
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct spot dir;
+	if (watchers_remove(face_of(req), req, parent, name))
+		return;
 	if (!dir_of(req, parent, &dir))
 		return;
 	const struct session *s = dir.file->inside == PLACE_SESSIONS ? session_by_name(dir.f, name) : NULL;
 	if (!s) {
-		fuse_reply_err(req, -refuse_at(&dir, name, EPERM, "this directory is a part of the tree and stays"));
+		fuse_reply_err(req, is_gone(&dir, name) ? ENOENT
+							: -refuse_at(&dir, name, EPERM,
+								     "this directory is a part of the tree and stays"));
 		return;
 	}
 	struct request *r = request_new(REQ_DESTROY, NULL, NULL);
 	r->session = s->id;
-	op_ask(park_change(&dir, req, name, s->id), r, decided);
+	op_ask(park_change(&dir, req, name, s->id), r, removed);
 }
 
 /* ---- rename ---- */
@@ -185,7 +216,7 @@ static void rename_session(const struct spot *dir, fuse_req_t req, const char *n
 {
 	struct err err = ERR_INIT;
 	const struct session *s = session_by_name(dir->f, name);
-	int rc = !s ? refuse_at(dir, name, EPERM, "%s cannot be renamed", name) : 0;
+	int rc = s ? 0 : is_gone(dir, name) ? -ENOENT : refuse_at(dir, name, EPERM, "%s cannot be renamed", name);
 	if (!rc && session_by_name(dir->f, new_name))
 		rc = refuse_at(dir, new_name, EEXIST, "session %s exists", new_name);
 	if (!rc && name_check(new_name, &err)) {

@@ -11,6 +11,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "changes.h"
 #include "face.h"
 
 struct entry {
@@ -75,6 +76,7 @@ int refuse(struct face *f, int64_t session, const char *path, const struct err *
 	ring_add(&f->errors, path, err);
 	if (s)
 		ring_add(&s->errors, path, err);
+	changes_of_errors(f, s ? session : 0);
 	return -err->code;
 }
 
@@ -125,6 +127,12 @@ void ring_clear(struct ring *ring)
 		entry_release(&ring->entry[i]);
 	ring->n = 0;
 	ring->changed_ms = clock_real_ms();
+}
+
+void errors_clear(const struct spot *at)
+{
+	ring_clear(at->session ? at->session->errors : at->f->errors);
+	changes_of_errors(at->f, at->session ? at->session->id : 0);
 }
 
 void ring_free(struct ring *ring)

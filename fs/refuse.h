@@ -21,5 +21,6 @@ __attribute__((format(printf, 4, 5))) int refuse_at(const struct spot *at, const
 						    ...);
 void ring_print(const struct ring *ring, struct buf *out); /* oldest first */
 int64_t ring_changed(const struct ring *ring);		   /* CLOCK_REALTIME ms, 0 if it was never used */
+void errors_clear(const struct spot *at);		   /* of the session, or of the whole */
 void ring_clear(struct ring *ring);
 void ring_free(struct ring *ring);

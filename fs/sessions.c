@@ -5,11 +5,14 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
+#include "changes.h"
 #include "drop.h"
 #include "face.h"
 #include "handle.h"
+#include "ops.h"
 #include "polls.h"
 #include "refuse.h"
+#include "watchers.h"
 
 /* ---- sessions ---- */
 
@@ -72,6 +75,7 @@ static void session_end(struct face *f, struct session *s)
 	while (!list_empty(&s->waits))
 		op_error(list_entry(s->waits.next, struct op, wait), -ESHUTDOWN);
 	poll_end(&s->polls);
+	watchers_died(f, s, rmdir_waits(f, s->id));
 	drop_session_left(f, s->id);
 	map_put(&f->names, s->view->name, NULL);
 	size_t i = session_after(f, s->id) - 1;
@@ -80,31 +84,59 @@ static void session_end(struct face *f, struct session *s)
 	session_free(s);
 }
 
-void face_take_view(struct face *f, struct view *view)
+static void index_changed(struct face *f)
 {
-	struct session *s = session_by_id(f, view->id);
 	f->version++;
 	f->version_ms = clock_real_ms();
+}
+
+static void take_end(struct face *f, struct view *view)
+{
+	struct session *s = session_by_id(f, view->id);
+	if (s) {
+		index_changed(f);
+		session_end(f, s);
+		f->sessions_ms = f->version_ms;
+		changes_of_sessions(f);
+	}
+	view_put(view);
+}
+
+static void take_name(struct face *f, struct session *s, const struct view *old, const struct view *view)
+{
+	if (old && !strcmp(old->name, view->name))
+		return;
+	if (old)
+		drop_session_left(f, s->id);
+	if (old && map_get(&f->names, old->name) == s)
+		map_put(&f->names, old->name, NULL);
+	map_put(&f->names, view->name, s);
+	f->sessions_ms = f->ready ? clock_real_ms() : view->changed_ms;
+}
+
+void face_take_view(struct face *f, struct view *view)
+{
 	if (view->destroyed) {
-		if (s) {
-			session_end(f, s);
-			f->sessions_ms = f->version_ms;
-		}
-		view_put(view);
+		take_end(f, view);
 		return;
 	}
+	struct session *s = session_by_id(f, view->id);
 	struct view *old = s ? s->view : NULL;
+	bool row = changes_index(old, view);
 	if (!s)
 		s = session_add(f, view);
-	if (!old || strcmp(old->name, view->name)) {
-		if (old)
-			drop_session_left(f, s->id);
-		if (old && map_get(&f->names, old->name) == s)
-			map_put(&f->names, old->name, NULL);
-		map_put(&f->names, view->name, s);
-		f->sessions_ms = f->ready ? f->version_ms : view->changed_ms;
-	}
+	if (row)
+		index_changed(f);
+	take_name(f, s, old, view);
 	s->view = view;
+	if (old)
+		changes_of_view(f, old, view);
+	else
+		watchers_born(f, s);
+	if (!old || strcmp(old->name, view->name))
+		changes_of_sessions(f);
+	else if (row)
+		changes_of_index(f);
 	ops_wake(&s->waits); /* ops still compare with what they saw: the old view goes afterwards */
 	poll_wake(&s->polls);
 	if (old)
@@ -146,11 +178,14 @@ void face_take_root(struct face *f, struct root_view *root)
 		f->project_names = xrealloc(f->project_names, (n + 1) * sizeof *f->project_names);
 		f->project_names[f->n_project_names++] = xstrdup(root->projects[i].name);
 	}
-	if (f->root)
-		root_view_put(f->root);
+	struct root_view *old = f->root;
+	if (changes_status(old, root))
+		index_changed(f);
 	f->root = root;
-	f->version++;
-	f->version_ms = clock_real_ms();
+	if (old)
+		changes_of_root(f, old, root);
+	if (old)
+		root_view_put(old);
 	poll_wake(&f->polls);
 }
 

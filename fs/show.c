@@ -235,6 +235,14 @@ int64_t show_changed(const struct spot *at)
 	return project ? project->changed_ms : at->f->started_ms;
 }
 
+double show_stays(const struct spot *at)
+{
+	if (at->file->show != show_index)
+		return 1e9;
+	int64_t left = at->f->index.until_ms - clock_real_ms(); /* ages in it */
+	return left > 0 ? (double)left / 1000 : 0;
+}
+
 mode_t show_mode(const struct spot *at)
 {
 	if (at->node && at->node->draft && draft_session(at->node->draft))

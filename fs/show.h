@@ -32,6 +32,7 @@ int64_t changed_text(const struct spot *at);
 /* For any row. */
 uint64_t show_size(const struct spot *at);
 int64_t show_changed(const struct spot *at);
+double show_stays(const struct spot *at); /* seconds for which both stay if no view comes */
 mode_t show_mode(const struct spot *at);
 /* Size and time of a text of the backend (KIND_SNAPSHOT, KIND_GROWING). */
 const struct text_info *show_text_info(const struct spot *at);

@@ -10,9 +10,9 @@
 #include "ino.h"
 #include "node.h"
 #include "show.h"
+#include "watchers.h"
 
-/* Is the number in the inode of such a row a session's id? */
-static bool row_of_session(const struct file *file)
+bool file_of_session(const struct file *file)
 {
 	switch (file->place) {
 	case PLACE_SESSION:
@@ -49,7 +49,7 @@ int spot_of(struct face *f, uint64_t ino, struct spot *out)
 		return -ESTALE;
 	out->file = &tree[row];
 	out->number = ino_number(ino);
-	if (row_of_session(out->file)) {
+	if (file_of_session(out->file)) {
 		out->session = session_by_id(f, out->number);
 		return out->session ? 0 : -ESTALE;
 	}
@@ -74,6 +74,44 @@ void spot_stat(const struct spot *at, struct stat *st)
 	st->st_mtim = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
 	st->st_atim = st->st_ctim = st->st_mtim;
 }
+
+/* ---- what the kernel keeps ----
+ *
+ * Attributes are kept until the daemon says that they have changed (changes.c). Only the answer to a GETATTR may be
+ * kept: the kernel drops one that was overtaken by such a word. With a LOOKUP the word may come before there is an
+ * inode to drop it for, and the answer to a SETATTR is taken whatever has been said.
+ *
+ * Names are kept, and never dropped by a word, which could wait for a lock that a request to us holds. Most names are
+ * fixed. That of a session leads to an inode that answers ESTALE when the session has ended, and the kernel then looks
+ * for the name anew. */
+
+#define KEEP_S 60
+
+static bool is_drop_box(const struct file *file)
+{
+	return file->inside == PLACE_DROP || file->place == PLACE_DROP || file->place == PLACE_DROP_PROJECT ||
+	       file->place == PLACE_PROJECTS;
+}
+
+double spot_keep_attr(const struct spot *at)
+{
+	if (at->node || is_drop_box(at->file))
+		return 0;
+	double left = show_stays(at);
+	return left < KEEP_S ? left : KEEP_S;
+}
+
+double spot_keep_entry(const struct spot *at)
+{
+	const struct file *file = at->file;
+	if (at->node || (is_drop_box(file) && file->place != PLACE_SESSIONS))
+		return 0;
+	/* A watch could still be set on one that has ended, until the poker has removed it. */
+	bool session = file->place == PLACE_SESSIONS && !file->name;
+	return session && !watchers_are_told(at->f) ? 0 : KEEP_S;
+}
+
+/* ---- words ---- */
 
 static void add_place(struct buf *out, const struct spot *at)
 {

@@ -85,7 +85,7 @@ static bool is_ignored(const char *o)
 	static const char *const names[] = {
 		"rw",	  "dev",      "nodev",	 "suid",     "nosuid",	    "exec",    "noexec", "auto",
 		"noauto", "nofail",   "_netdev", "user",     "nouser",	    "users",   "owner",	 "group",
-		"async",  "defaults", "atime",	 "relatime", "strictatime", "noatime", "silent", "nowatch",
+		"async",  "defaults", "atime",	 "relatime", "strictatime", "noatime", "silent",
 	};
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (!strcmp(o, names[i]))
@@ -100,6 +100,8 @@ int mount_option_list(struct mount_options *opt, const char *list)
 	for (char *o; (o = strsep(&at, ","));) {
 		if (!strcmp(o, "allow_other")) {
 			opt->allow_other = true;
+		} else if (!strcmp(o, "nowatch")) {
+			opt->nowatch = true;
 		} else if (!is_ignored(o)) {
 			fprintf(stderr, "berthfs: unknown mount option %s; there are allow_other and nowatch\n", o);
 			return -EINVAL;

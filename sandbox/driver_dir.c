@@ -110,7 +110,7 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 		rc = spawn(spec, &p, err);
 	}
 	struct env *env = NULL;
-	rc = rc ? rc : env_open_within(spec->paths, spec->id, HELLO_MS, &env, err);
+	rc = rc ? rc : env_open_within(spec->paths, spec->id, HELLO_MS, spec->cancel, &env, err);
 	env_close(env);
 	return rc;
 }
@@ -127,8 +127,10 @@ static bool wait_gone(const struct place *p, int ms)
 static int end_processes(const struct paths *paths, int64_t id, const struct place *p, struct err *err)
 {
 	struct env *env = NULL;
-	if (tools_lock_holder(p->lock) && !env_open_within(paths, id, HELLO_MS, &env, NULL))
+	if (tools_lock_holder(p->lock) && !env_open_within(paths, id, HELLO_MS, NULL, &env, NULL)) {
+		env_hurry(env, END_MS);
 		env_shutdown(env, NULL);
+	}
 	bool gone = wait_gone(p, env ? END_MS : 0);
 	env_close(env);
 	if (!gone) {

@@ -329,7 +329,8 @@ static int await_boot(const struct sandbox_spec *spec, int64_t deadline, struct 
 	CLEAN_FD int fd = request(spec->paths, spec->id, "wait\n", deadline, spec, err);
 	int64_t left = deadline - clock_mono_ms();
 	struct env *env = NULL;
-	int rc = fd < 0 ? fd : env_open_within(spec->paths, spec->id, left > 1 ? (int)left : 1, &env, err);
+	int rc =
+		fd < 0 ? fd : env_open_within(spec->paths, spec->id, left > 1 ? (int)left : 1, spec->cancel, &env, err);
 	env_close(env);
 	if (!rc)
 		return 0;
@@ -368,7 +369,7 @@ static int take_turn(const struct sandbox_spec *spec, int *turn, struct err *err
 static int take_over(const struct sandbox_spec *spec, struct err *err)
 {
 	struct env *env = NULL;
-	int rc = env_open_within(spec->paths, spec->id, spec->boot_timeout_ms, &env, err);
+	int rc = env_open_within(spec->paths, spec->id, spec->boot_timeout_ms, spec->cancel, &env, err);
 	env_close(env);
 	return rc;
 }

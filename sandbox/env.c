@@ -12,13 +12,18 @@
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
+#include "backend/base/utf8.h"
 #include "driver.h"
 #include "env_call.h"
 
-#define SILENCE_MS 60000 /* an emulated machine on a busy host may well need 20 s for a large fsync */
+#define SILENCE_MS 60000  /* an emulated machine on a busy host may well need 20 s for a large fsync */
+#define CALL_MS	   300000 /* pings keep a peer that waits; this ends one that only ever answers pings */
 #define OPEN_MS	   30000
 #define PING_MS	   5000
+#define LOOK_MS	   100	/* how often the cancel flag is looked at */
+#define GRACE_MS   1000 /* an answer that comes so soon after a cancel is taken: else the connection has to go */
 #define ENTROPY	   64
+#define HOME_MAX   1024
 
 static int lost(struct env *env, struct err *err, const char *why)
 {
@@ -26,11 +31,40 @@ static int lost(struct env *env, struct err *err, const char *why)
 	return err_set(err, ENOTCONN, "the tool daemon of sandbox %" PRId64 " is gone: %s", env->id, why);
 }
 
-static int wait_for(struct env *env, short events, int ms)
+static void begin(struct env *env)
 {
+	env->deadline = clock_mono_ms() + env->call_ms;
+	env->cancelled = 0;
+}
+
+/* Whether this call may go on: a peer that sends forever must not hold it up. */
+static int may_go_on(struct env *env, struct err *err)
+{
+	int64_t now = clock_mono_ms();
+	if (now >= env->deadline)
+		return lost(env, err, "it does not come to an end with its answer");
+	if (!env->cancel || !atomic_load(env->cancel))
+		return 0;
+	if (!env->cancelled)
+		env->cancelled = now;
+	if (now - env->cancelled < GRACE_MS)
+		return 0;
+	fd_close(&env->fd);
+	return err_set(err, ECANCELED, "stopped before sandbox %" PRId64 " had answered", env->id);
+}
+
+/* Waits at most ms, less if something has to be looked at before. */
+static int wait_for(struct env *env, short events, int64_t ms, struct err *err)
+{
+	int rc = may_go_on(env, err);
+	if (rc)
+		return rc;
+	int64_t left = env->deadline - clock_mono_ms();
+	ms = ms < left ? ms : left > 0 ? left : 0;
 	struct pollfd p = {.fd = env->fd, .events = events};
-	int n = poll(&p, 1, ms);
-	return n < 0 && errno != EINTR ? -errno : n > 0;
+	if (poll(&p, 1, (int)(env->cancel && ms > LOOK_MS ? LOOK_MS : ms)) < 0 && errno != EINTR)
+		return lost(env, err, strerror(errno));
+	return 0;
 }
 
 /* Sends it all, as long as the peer keeps taking some. */
@@ -50,9 +84,9 @@ static int send_all(struct env *env, const char *p, size_t n, struct err *err)
 		int64_t left = heard + env->silence_ms - clock_mono_ms();
 		if (left <= 0)
 			return lost(env, err, "it takes no more bytes");
-		int rc = wait_for(env, POLLOUT, (int)left);
-		if (rc < 0)
-			return lost(env, err, strerror(-rc));
+		int rc = wait_for(env, POLLOUT, left, err);
+		if (rc)
+			return rc;
 	}
 	return 0;
 }
@@ -86,9 +120,9 @@ static int receive(struct env *env, struct err *err)
 			pinged = now;
 			next = PING_MS;
 		}
-		int rc = wait_for(env, POLLIN, (int)(left < next ? left : next));
-		if (rc < 0)
-			return lost(env, err, strerror(-rc));
+		int rc = wait_for(env, POLLIN, left < next ? left : next, err);
+		if (rc)
+			return rc;
 	}
 }
 
@@ -100,11 +134,29 @@ struct wire_out *env_request(struct env *env, enum wire_op op)
 	return &env->out;
 }
 
-static int remote_error(const struct wire_msg *m, struct err *err)
+/* What the sandbox says must not be taken for what only this side can know: that a connection is lost, that someone
+ * said stop. A file of the guest may well give such an error. */
+static int remote_code(uint64_t code)
 {
-	uint64_t code = wire_num(m, WIRE_CODE, EIO);
+	static const int ours[] = {ENOTCONN, ETIMEDOUT, ECANCELED, EPROTO};
+	if (code == 0 || code >= 4096)
+		return EIO;
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+		if (code == (uint64_t)ours[i])
+			return EIO;
+	return (int)code;
+}
+
+static int remote_error(struct env *env, const struct wire_msg *m, struct err *err)
+{
+	int code = remote_code(wire_num(m, WIRE_CODE, EIO));
 	CLEAN_FREE char *text = wire_text(m, WIRE_TEXT);
-	return err_set(err, code > 0 && code < 4096 ? (int)code : EIO, "%s", text ? text : "the tool daemon refused");
+	CLEAN_BUF struct buf clean = BUF_INIT;
+	if (code == ESHUTDOWN)
+		return lost(env, err, "it is shutting down");
+	if (text)
+		utf8_clean(&clean, text, strlen(text));
+	return err_set(err, code, "%s", clean.n ? buf_str(&clean) : "the tool daemon refused");
 }
 
 int env_call(struct env *env, const void *payload, size_t n, struct wire_msg *m, struct err *err)
@@ -114,15 +166,16 @@ int env_call(struct env *env, const void *payload, size_t n, struct wire_msg *m,
 	if (env->fd < 0)
 		return lost(env, err, "the connection was lost before");
 	wire_end(&env->out, payload, n);
+	begin(env);
 	int rc = send_all(env, env->out.b.p, env->out.b.n, err);
-	while (!rc) {
+	while (!rc && !(rc = may_go_on(env, err))) {
 		int got = wire_next(&env->in, m);
 		if (got < 0)
 			return lost(env, err, "it sent a malformed frame");
 		if (!got)
 			rc = receive(env, err);
 		else if ((m->type == WIRE_RESULT || m->type == WIRE_ERROR) && m->id == env->last)
-			return m->type == WIRE_RESULT ? 0 : remote_error(m, err);
+			return m->type == WIRE_RESULT ? 0 : remote_error(env, m, err);
 		else if (m->type != WIRE_PONG)
 			return lost(env, err, "it answered what was not asked");
 	}
@@ -133,6 +186,7 @@ int env_call(struct env *env, const void *payload, size_t n, struct wire_msg *m,
 static int greet(struct env *env, struct err *err)
 {
 	CLEAN_BUF struct buf line = BUF_INIT;
+	begin(env);
 	int rc = send_all(env, "tool\n", 5, err);
 	int64_t end = clock_mono_ms() + env->silence_ms;
 	while (!rc && !buf_ends(&line, "\n") && line.n < 600) {
@@ -147,13 +201,25 @@ static int greet(struct env *env, struct err *err)
 			return lost(env, err, strerror(errno));
 		else if (left <= 0)
 			return lost(env, err, "it does not answer");
-		else if ((rc = wait_for(env, POLLIN, (int)left)) >= 0)
-			rc = 0;
+		else
+			rc = wait_for(env, POLLIN, left, err);
 	}
 	if (rc || !strcmp(buf_str(&line), "ok\n"))
 		return rc;
 	const char *words = !strncmp(buf_str(&line), "error ", 6) ? line.p + 6 : "it speaks another protocol";
 	return err_set(err, ENOTCONN, "sandbox %" PRId64 ": %s", env->id, words);
+}
+
+/* Paths are made from it, shown to people and put into prompts. */
+static bool home_ok(const char *home)
+{
+	size_t n = home ? strlen(home) : 0;
+	if (n < 2 || n > HOME_MAX || *home != '/' || !utf8_valid(home, n))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)home[i] < ' ' || home[i] == 0x7f)
+			return false;
+	return true;
 }
 
 static int hello(struct env *env, struct err *err)
@@ -168,34 +234,43 @@ static int hello(struct env *env, struct err *err)
 	if (rc)
 		return rc;
 	env->home = wire_text(&m, WIRE_HOME);
-	return env->home ? 0 : lost(env, err, "its answer has no home");
+	return home_ok(env->home) ? 0 : lost(env, err, "its answer has no home");
 }
 
-int env_open_within(const struct paths *paths, int64_t id, int silence_ms, struct env **out, struct err *err)
+void env_hurry(struct env *env, int ms)
+{
+	env->silence_ms = env->call_ms = ms;
+}
+
+int env_open_within(const struct paths *paths, int64_t id, int ms, const atomic_bool *cancel, struct env **out,
+		    struct err *err)
 {
 	*out = NULL;
 	CLEAN_FREE char *path = sandbox_socket(paths, id);
 	struct env *env = xcalloc(1, sizeof *env);
 	env->id = id;
-	env->silence_ms = silence_ms;
+	env->cancel = cancel;
+	env_hurry(env, ms);
 	int64_t start = clock_mono_ms();
 	env->fd = unix_connect(path, NULL);
 	int rc = env->fd < 0 ? err_set(err, ENOTCONN, "sandbox %" PRId64 " is not running", id) : greet(env, err);
 	rc = rc ? rc : hello(env, err);
 	if (rc) {
 		/* a peer that is there and silent may come to life yet: the caller can tell */
-		bool silent = rc == -ENOTCONN && clock_mono_ms() - start >= silence_ms;
+		bool silent = rc == -ENOTCONN && clock_mono_ms() - start >= ms;
 		env_close(env);
 		return silent ? err_set(err, ETIMEDOUT, "sandbox %" PRId64 " does not answer", id) : rc;
 	}
 	env->silence_ms = SILENCE_MS;
+	env->call_ms = CALL_MS;
 	*out = env;
 	return 0;
 }
 
-int env_open(const struct paths *paths, const char *kind, int64_t id, struct env **out, struct err *err)
+int env_open(const struct paths *paths, const char *kind, int64_t id, const atomic_bool *cancel, struct env **out,
+	     struct err *err)
 {
-	return env_open_within(paths, id, OPEN_MS, out, err);
+	return env_open_within(paths, id, OPEN_MS, cancel, out, err);
 }
 
 void env_close(struct env *env)
@@ -208,6 +283,11 @@ void env_close(struct env *env)
 	free(env->home);
 	free(env->guard);
 	free(env);
+}
+
+bool env_lost(const struct env *env)
+{
+	return env->fd < 0;
 }
 
 const char *env_home(const struct env *env)

@@ -4,9 +4,12 @@
 #include "wire.h"
 
 struct env {
-	int fd;		/* -1 once the peer is lost: every later call gives -ENOTCONN */
-	int64_t id;	/* of the sandbox, for words */
-	int silence_ms; /* a peer that says nothing for so long is lost */
+	int fd;			     /* -1 once the peer is lost: every later call gives -ENOTCONN */
+	int64_t id;		     /* of the sandbox, for words */
+	int silence_ms;		     /* a peer that says nothing for so long is lost */
+	int call_ms;		     /* and so is one that has not given a whole answer by then, however much it says */
+	int64_t deadline, cancelled; /* of the call that goes on; when its cancel flag was first seen, or 0 */
+	const atomic_bool *cancel;   /* or NULL */
 	char *home;
 	char *guard;   /* patterns that file requests carry, or NULL */
 	uint32_t last; /* request */
@@ -14,8 +17,11 @@ struct env {
 	struct wire_out out;
 };
 
-/* env_open() with another limit of silence, for drivers that wait for a boot. */
-int env_open_within(const struct paths *paths, int64_t id, int silence_ms, struct env **out, struct err *err);
+/* env_open() with another limit of time, for drivers that wait for a boot. */
+int env_open_within(const struct paths *paths, int64_t id, int ms, const atomic_bool *cancel, struct env **out,
+		    struct err *err);
+/* All that follows on this connection has to be answered within ms a call. */
+void env_hurry(struct env *env, int ms);
 /* Begins a request; its fields are added to the result in ascending order of tags. */
 struct wire_out *env_request(struct env *env, enum wire_op op);
 /* Sends it and waits for its answer, which is valid until the next request. m may be NULL. -errno of the other side,

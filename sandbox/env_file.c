@@ -151,7 +151,7 @@ int env_send_file(struct env *env, const char *host_path, const char *path, stru
 }
 
 /* The whole file into fd. A file that is written to meanwhile would come out as a mixture. */
-static int receive(struct env *env, const char *path, int fd, struct err *err)
+static int receive(struct env *env, const char *path, uint64_t max, int fd, struct err *err)
 {
 	uint64_t done = 0, first = 0;
 	for (;;) {
@@ -164,6 +164,8 @@ static int receive(struct env *env, const char *path, int fd, struct err *err)
 			first = generation;
 		if (generation != first)
 			return err_set(err, EAGAIN, "%s changed while it was copied: try again", path);
+		if (done + m.payload_n > max)
+			return err_set(err, EFBIG, "%s is larger than the sandbox said", path);
 		if ((rc = fd_write_full(fd, m.payload, m.payload_n)))
 			return err_sys(err, -rc, "cannot write the copy of %s", path);
 		done += m.payload_n;
@@ -172,13 +174,13 @@ static int receive(struct env *env, const char *path, int fd, struct err *err)
 	}
 }
 
-int env_receive_file(struct env *env, const char *path, const char *host_path, struct err *err)
+int env_receive_file(struct env *env, const char *path, uint64_t max, const char *host_path, struct err *err)
 {
 	CLEAN_FREE char *tmp = xasprintf("%s.tmp-%d", host_path, (int)gettid());
-	CLEAN_FD int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	CLEAN_FD int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return err_sys(err, errno, "cannot write %s", tmp);
-	int rc = receive(env, path, fd, err);
+	int rc = receive(env, path, max, fd, err);
 	if (!rc && (fsync(fd) || rename(tmp, host_path)))
 		rc = err_sys(err, errno, "cannot write %s", host_path);
 	if (rc)

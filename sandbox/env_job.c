@@ -7,9 +7,10 @@
 #include "backend/base/mem.h"
 #include "env_call.h"
 
-#define WAIT_MS	  20000 /* of one poll while nothing can cancel */
-#define CANCEL_MS 100	/* how often env_run() looks at its cancel flag */
-#define KILL_MS	  10000 /* a killed job that still runs after this is given up */
+#define POLL_MS 250   /* longest single wait: how quickly a cancel flag is seen */
+#define KILL_MS 10000 /* a killed job that still runs after this is given up */
+#define LATE_MS 30000 /* over a job's time limit: the sandbox, which may be slow, has not seen to it */
+#define SPIN_MS 20    /* least time between two polls that say the same */
 
 int env_start(struct env *env, const struct env_exec *exec, struct err *err)
 {
@@ -37,11 +38,12 @@ int env_poll(struct env *env, const char *job, uint64_t since, int wait_ms, stru
 	int rc = env_call(env, NULL, 0, &m, err);
 	if (rc)
 		return rc;
-	uint64_t flags = wire_num(&m, WIRE_FLAGS, 0), state = wire_num(&m, WIRE_STATE, ENV_JOB_UNKNOWN);
+	uint64_t code = wire_num(&m, WIRE_EXIT, 0), flags = wire_num(&m, WIRE_FLAGS, 0),
+		 state = wire_num(&m, WIRE_STATE, ENV_JOB_UNKNOWN);
 	if (state > ENV_JOB_LOST)
 		return err_set(err, EPROTO, "the tool daemon knows a state of jobs that this program does not");
 	*out = (struct env_job){.state = (enum env_job_state)state,
-				.exit_code = (int)wire_num(&m, WIRE_EXIT, 0),
+				.exit_code = code < 256 ? (int)code : 255,
 				.timed_out = flags & WIRE_TIMED_OUT,
 				.killed = flags & WIRE_KILLED,
 				.overflow = flags & WIRE_OVERFLOW,
@@ -100,23 +102,56 @@ int env_kept(struct env *env, const char *job, char **path, struct err *err)
 	return rc || *path ? rc : err_set(err, EPROTO, "the tool daemon's answer has no path");
 }
 
-/* Waits for a job's end; a set cancel flag kills it. -ECANCELED: it ended because of that. */
-static int wait_end(struct env *env, const struct env_exec *exec, const atomic_bool *cancel, struct env_job *job,
-		    struct err *err)
+int env_end_job(const struct paths *paths, const char *kind, int64_t id, const char *job, int ms, struct err *err)
 {
-	int64_t killed = 0;
-	for (;;) {
-		int rc = env_poll(env, exec->job, UINT64_MAX, cancel && !killed ? CANCEL_MS : WAIT_MS, job, err);
-		if (rc || job->state != ENV_JOB_RUNNING)
-			return rc ? rc : killed ? -ECANCELED : 0;
-		if (cancel && !killed && atomic_load(cancel)) {
-			killed = clock_mono_ms();
-			if ((rc = env_kill(env, exec->job, err)))
-				return rc;
-		}
-		if (killed && clock_mono_ms() - killed > KILL_MS)
+	struct env *env = NULL;
+	int64_t end = clock_mono_ms() + ms;
+	int rc = env_open_within(paths, id, ms, NULL, &env, err);
+	if (rc)
+		return rc;
+	env_hurry(env, (int)(end - clock_mono_ms()));
+	rc = env_kill(env, job, err);
+	env_hurry(env, (int)(end - clock_mono_ms()));
+	if (!rc)
+		env_ack(env, job, false, NULL, NULL); /* if it is lost, the job only stays known a little longer */
+	env_close(env);
+	return rc;
+}
+
+/* Kills it and waits for its end. */
+static int end_now(struct env *env, const char *job, struct env_job *out, struct err *err)
+{
+	int64_t end = clock_mono_ms() + KILL_MS;
+	int rc = env_kill(env, job, err);
+	while (!rc && !(rc = env_poll(env, job, UINT64_MAX, POLL_MS, out, err)) && out->state == ENV_JOB_RUNNING)
+		if (clock_mono_ms() > end)
 			return err_set(err, EIO, "a killed command does not end");
+	return rc;
+}
+
+int env_wait(struct env *env, const char *job, int timeout_ms, const atomic_bool *cancel, struct env_job *out,
+	     struct err *err)
+{
+	int64_t start = clock_mono_ms(), end = timeout_ms ? start + timeout_ms + LATE_MS : INT64_MAX;
+	for (;;) {
+		int64_t asked = clock_mono_ms();
+		int rc = env_poll(env, job, UINT64_MAX, POLL_MS, out, err);
+		if (rc || out->state != ENV_JOB_RUNNING)
+			return rc;
+		if (cancel && atomic_load(cancel))
+			return err_set(err, ECANCELED, "stopped");
+		if (clock_mono_ms() > end)
+			break;
+		/* one that answers at once instead of waiting must not keep this side busy */
+		if (clock_mono_ms() - asked < SPIN_MS)
+			clock_sleep_ms(SPIN_MS);
 	}
+	int rc = end_now(env, job, out, NULL);
+	if (rc == -ENOTCONN || rc == -ECANCELED)
+		return err_set(err, -rc, "the sandbox does not end a command that is over its time limit");
+	out->state = ENV_JOB_EXITED;
+	out->timed_out = true;
+	return 0;
 }
 
 static int result(const struct env_exec *exec, const struct env_job *job, struct err *err)
@@ -139,10 +174,13 @@ int env_run(struct env *env, const struct env_exec *exec, const atomic_bool *can
 	int rc = env_start(env, exec, err);
 	if (rc)
 		return rc;
-	rc = wait_end(env, exec, cancel, &job, err);
-	if (rc && rc != -ECANCELED)
+	rc = env_wait(env, exec->job, exec->timeout_ms, cancel, &job, err);
+	bool stopped = rc == -ECANCELED;
+	if (stopped)
+		rc = end_now(env, exec->job, &job, err);
+	if (rc)
 		return rc;
-	int code = rc ? err_set(err, ECANCELED, "%s was stopped", exec->argv[0]) : result(exec, &job, err);
+	int code = stopped ? err_set(err, ECANCELED, "%s was stopped", exec->argv[0]) : result(exec, &job, err);
 	if (output && job.output && (rc = env_output(env, exec->job, 0, max, output, err)))
 		return rc;
 	rc = env_ack(env, exec->job, false, NULL, code < 0 ? NULL : err);

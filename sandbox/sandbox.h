@@ -85,9 +85,13 @@ int sandbox_tools_main(int argc, char **argv);	/* berthfs tool-daemon ...: the t
 
 struct env;
 
-/* Connects and says hello. -ENOTCONN if the sandbox is not running, -ETIMEDOUT if it does not answer. */
-int env_open(const struct paths *paths, const char *kind, int64_t id, struct env **out, struct err *err);
-void env_close(struct env *env); /* NULL is fine; jobs go on */
+/* Connects and says hello. -ENOTCONN if the sandbox is not running, -ETIMEDOUT if it does not answer. cancel (or NULL)
+ * outlives the connection: once it is true, a call that is not answered within a second gives -ECANCELED, and the
+ * connection is lost. No call lasts longer than some minutes, whatever the sandbox sends. */
+int env_open(const struct paths *paths, const char *kind, int64_t id, const atomic_bool *cancel, struct env **out,
+	     struct err *err);
+void env_close(struct env *env);      /* NULL is fine; jobs go on */
+bool env_lost(const struct env *env); /* its peer is gone or was given up: close it and open another */
 /* Folder for the clone: "/home/agent" in a VM (tools run as the user `agent`), a folder of the state directory in
  * dir. Belongs to env. */
 const char *env_home(const struct env *env);
@@ -124,10 +128,18 @@ int env_start(struct env *env, const struct env_exec *exec, struct err *err);
 /* State of a job, at once (wait_ms 0) or as soon as it is not running, or its output passes `since` bytes, or
  * wait_ms are over, whichever is first. */
 int env_poll(struct env *env, const char *job, uint64_t since, int wait_ms, struct env_job *out, struct err *err);
+/* Waits until a job does not run any more. A job that runs longer than timeout_ms (0: no limit) although the sandbox
+ * was told that limit is killed from here and counts as EXITED and timed_out. -ECANCELED: cancel (or NULL) is set; the
+ * job goes on. */
+int env_wait(struct env *env, const char *job, int timeout_ms, const atomic_bool *cancel, struct env_job *out,
+	     struct err *err);
 /* Up to max bytes of a job's output from offset, appended to out. Fewer only at its end. */
 int env_output(struct env *env, const char *job, uint64_t offset, size_t max, struct buf *out, struct err *err);
 /* SIGKILLs the job's process tree (its group and every descendant that still hangs below it). Unknown or ended: 0. */
 int env_kill(struct env *env, const char *job, struct err *err);
+/* The same and env_ack(), over a connection of its own and all within ms, for a `stop` that must not wait for a sandbox
+ * which answers late or never. -ENOTCONN, -ETIMEDOUT: the job may go on. */
+int env_end_job(const struct paths *paths, const char *kind, int64_t id, const char *job, int ms, struct err *err);
 /* Forgets a job. keep: its output file stays in the sandbox and *path (malloc'd) names it: the spill file. Old ones are
  * removed (guest/kept.h says when). */
 int env_ack(struct env *env, const char *job, bool keep, char **path, struct err *err);
@@ -157,5 +169,6 @@ int env_write(struct env *env, const char *path, const void *data, size_t n, int
  */
 void env_guard(struct env *env, const char *patterns);
 int env_remove(struct env *env, const char *path, struct err *err); /* a file; missing is success */
-int env_send_file(struct env *env, const char *host_path, const char *path, struct err *err);	 /* streamed */
-int env_receive_file(struct env *env, const char *path, const char *host_path, struct err *err); /* streamed */
+int env_send_file(struct env *env, const char *host_path, const char *path, struct err *err); /* streamed */
+/* Streamed. -EFBIG: the file is larger than max. */
+int env_receive_file(struct env *env, const char *path, uint64_t max, const char *host_path, struct err *err);

@@ -12,7 +12,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
-default="lint unit mount e2e crash vm fuzz"
+default="lint unit gateway mount e2e attack crash vm fuzz"
 all="$default sanitize long bench"
 default_limit=300
 grace=45 # seconds between SIGTERM and SIGKILL: a test tidies up in them
@@ -33,6 +33,8 @@ passed=0 failed=0 skipped=0 runner=
 TMPDIR=$(mktemp -d /tmp/bt.XXXXXX) || exit 1 # also the mark by which the processes of this run are known
 export TMPDIR
 mkdir "$TMPDIR/run"
+mkdir "$TMPDIR/reports" # of sanitizers, from daemons too
+chmod 1777 "$TMPDIR/reports"
 chmod 755 "$TMPDIR" # tests of an ordinary user have to get in
 tidy() {
 	trap - EXIT INT TERM HUP
@@ -65,6 +67,12 @@ run_test() {
 	seconds=$(($(date +%s) - from))
 	for pid in $(ps -s $runner -o pid= 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
 	runner=
+	for report in "$TMPDIR"/reports/*; do
+		[ -f "$report" ] || continue
+		sed 's/^/# /' "$report" | head -n 80 >>"$out"
+		echo "not ok $name: a sanitizer's report" >>"$out"
+		rm -f "$report"
+	done
 	bad=$(count "not ok" "$out")
 	if [ $code = 124 ] || [ $code = 137 ]; then
 		echo "not ok $name: it did not end within $limit s" >>"$out"
@@ -139,9 +147,14 @@ build() {
 
 suite_lint() { scripts lint; }
 suite_unit() { programs unit build; }
+suite_gateway() { scripts gateway; }
 suite_mount() { scripts mount; }
 suite_e2e() { scripts e2e; }
 suite_crash() { scripts crash; }
+suite_attack() {
+	programs attack build
+	scripts attack
+}
 suite_long() { scripts long; }
 
 # Figures are for reading: they are shown as they come, and only a program that fails counts.
@@ -202,8 +215,10 @@ suite_sanitize() {
 		esac
 		label="$kind/"
 		export BERTHFS="$root/build-$kind/berthfs"
-		export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-		export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+		report=log_path=$TMPDIR/reports/san
+		export ASAN_OPTIONS=$report:detect_stack_use_after_return=1:fast_unwind_on_malloc=0
+		export UBSAN_OPTIONS=$report:halt_on_error=1:print_stacktrace=1
+		export TSAN_OPTIONS=$report:second_deadlock_stack=1
 		programs unit "build-$kind"
 		scripts mount
 		unset BERTHFS

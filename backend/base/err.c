@@ -8,7 +8,8 @@
 
 #include "utf8.h"
 
-/* Cuts a text that filled its array back to a whole UTF-8 character, and joins lines. */
+/* Cuts a text that filled its array back to a whole UTF-8 character, and makes it one line without control characters:
+ * it may repeat what a sandbox or a file name said, and ends up in tables and on terminals. */
 static void tidy(struct err *e)
 {
 	size_t n = strlen(e->text);
@@ -17,7 +18,7 @@ static void tidy(struct err *e)
 	while (n && e->text[n - 1] == '\n')
 		e->text[--n] = 0;
 	for (char *p = e->text; *p; p++)
-		if (*p == '\n')
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			*p = ' ';
 }
 

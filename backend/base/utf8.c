@@ -31,12 +31,26 @@ static int sequence(const unsigned char *p, size_t n)
 	return len;
 }
 
-size_t utf8_prefix(const char *p, size_t n, bool *cut)
+/* Bytes of plain ASCII without NUL from p on, in steps of eight: most text is that. */
+static size_t ascii(const char *p, size_t n)
 {
 	size_t i = 0;
+	for (uint64_t w; i + sizeof w <= n; i += sizeof w) {
+		memcpy(&w, p + i, sizeof w);
+		if ((w | (w - 0x0101010101010101)) & 0x8080808080808080) /* a high bit, or a byte that was 0 */
+			break;
+	}
+	return i;
+}
+
+size_t utf8_prefix(const char *p, size_t n, bool *cut)
+{
+	size_t i = ascii(p, n);
 	int len = 0;
-	while (i < n && (len = sequence((const unsigned char *)p + i, n - i)) > 0)
+	while (i < n && (len = sequence((const unsigned char *)p + i, n - i)) > 0) {
 		i += (size_t)len;
+		i += ascii(p + i, n - i);
+	}
 	if (cut)
 		*cut = i < n && len < 0;
 	return i;

@@ -248,7 +248,7 @@ static void check_kept(int s)
 {
 	int64_t id = shared->id[s];
 	struct env *env = NULL;
-	CHECK_INT(env_open(&face.paths, "dir", id, &env, NULL), 0);
+	CHECK_INT(env_open(&face.paths, "dir", id, NULL, &env, NULL), 0);
 	CHECK_STR(sh("ls state/sandboxes/%" PRId64 "/jobs/run | grep '[.][0-9]*[.][0-9]*$' || true", id), "");
 	for (const char *p = face_text(id, TEXT_TRANSCRIPT); (p = strstr(p, "all of it is in ")); p++) {
 		struct env_stat st = {0};

@@ -71,7 +71,7 @@ static inline struct env *open_env(void)
 {
 	struct env *env = NULL;
 	struct err err = ERR_INIT;
-	if (env_open(&box.paths, box.kind, BOX_ID, &env, &err))
+	if (env_open(&box.paths, box.kind, BOX_ID, NULL, &env, &err))
 		printf("# %s\n", err.text);
 	return env;
 }

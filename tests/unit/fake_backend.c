@@ -2,9 +2,10 @@
  * be slow or to fail, which the real one is only by accident. Linked with fs/ it makes `berthfs-fake`.
  *
  * The file `fake` of the state folder is read at each request: lines `KIND MS RC` (kind by number as in backend.h):
- * that request is answered after MS milliseconds with -RC. A line `-1 N 0` there before the start makes N sessions.
- * Accepted messages are appended to the file `messages` there, one JSON object a line. One worker thread; slow answers
- * have a thread each. */
+ * that request is answered after MS milliseconds with -RC. A line `-1 N 0` there before the start makes N sessions;
+ * `-2 N K` makes N changes a second, in turn to the first K of them. `grow` written to `ctl` is one such change: ten
+ * bytes more of transcript and plan, and another status. Accepted messages are appended to the file `messages` there,
+ * one JSON object a line. One worker thread; slow answers have a thread each. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,13 +26,18 @@
 struct backend {
 	const struct paths *paths;
 	struct queue *notes, requests;
-	pthread_t thread;
+	pthread_t thread, churn;
+	int churn_rate; /* changes a second, */
+	int churned;	/* to so many sessions */
 	pthread_mutex_t lock;
 	atomic_int slow; /* answers that are still to come */
 	atomic_bool stopping;
 	struct fake {
-		char *name, *text;
+		char *name;
+		struct buf text;
 		uint64_t accepted, version;
+		unsigned grown;
+		int64_t created_ms, text_ms, status_ms;
 	} session[SESSIONS];
 	int64_t last;
 	char *config;
@@ -116,7 +122,7 @@ static void tell(struct backend *b, int64_t id, bool destroyed)
 		.id = id,
 		.name = xstrdup(s->name),
 		.destroyed = destroyed,
-		.created_ms = clock_real_ms(),
+		.created_ms = s->created_ms,
 		.changed_ms = clock_real_ms(),
 		.accepted = s->accepted,
 		.unanswered = s->accepted ? 1 : 0, /* nobody answers */
@@ -126,7 +132,12 @@ static void tell(struct backend *b, int64_t id, bool destroyed)
 	};
 	for (int i = 0; i < SETTING_KINDS; i++)
 		v->setting[i] = xstrdup("default");
-	v->text[TEXT_TRANSCRIPT] = v->text[TEXT_PLAN] = (struct text_info){strlen(s->text), clock_real_ms()};
+	if (s->grown) {
+		free(v->value[VALUE_STATUS]);
+		v->value[VALUE_STATUS] = xasprintf("running %u", s->grown);
+	}
+	v->value_ms[VALUE_STATUS] = s->status_ms;
+	v->text[TEXT_TRANSCRIPT] = v->text[TEXT_PLAN] = (struct text_info){s->text.n, s->text_ms};
 	queue_push(b->notes, &n->node);
 }
 
@@ -140,6 +151,27 @@ static void tell_root(struct backend *b)
 
 /* ---- requests ---- */
 
+static struct fake fake_new(char *name, const char *text)
+{
+	int64_t now = clock_real_ms();
+	struct fake s = {.name = name, .created_ms = now, .text_ms = now, .status_ms = now};
+	buf_adds(&s.text, text);
+	return s;
+}
+
+static int grow(struct backend *b, int64_t id, bool status)
+{
+	struct fake *s = &b->session[id];
+	buf_adds(&s->text, "123456789\n");
+	s->text_ms = clock_real_ms();
+	if (status) {
+		s->grown++;
+		s->status_ms = s->text_ms;
+	}
+	tell(b, id, false);
+	return 0;
+}
+
 static int accept_message(struct backend *b, struct request *r)
 {
 	struct fake *s = &b->session[r->session];
@@ -152,9 +184,8 @@ static int accept_message(struct backend *b, struct request *r)
 	CLEAN_FD int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	char *text = xasprintf("%s%s", s->text, buf_str(&r->text));
-	free(s->text);
-	s->text = text;
+	buf_add(&s->text, r->text.p, r->text.n);
+	s->text_ms = clock_real_ms();
 	tell(b, r->session, false);
 	return fd_write_full(fd, line.p, line.n);
 }
@@ -162,15 +193,15 @@ static int accept_message(struct backend *b, struct request *r)
 static int create(struct backend *b, struct request *r)
 {
 	r->session = ++b->last;
-	b->session[r->session] = (struct fake){.name = xstrdup(r->name), .text = xstrdup("")};
+	b->session[r->session] = fake_new(xstrdup(r->name), "");
 	return accept_message(b, r);
 }
 
 static int read_text(struct backend *b, struct request *r)
 {
-	const char *text = r->session ? b->session[r->session].text : "";
-	size_t n = strlen(text), at = r->offset < n ? (size_t)r->offset : n;
-	buf_add(&r->out, text + at, n - at < r->size ? n - at : r->size);
+	const struct buf *text = &b->session[r->session].text; /* of session 0: empty */
+	size_t n = text->n, at = r->offset < n ? (size_t)r->offset : n;
+	buf_add(&r->out, text->p + at, n - at < r->size ? n - at : r->size);
 	return 0;
 }
 
@@ -180,7 +211,14 @@ static int answer(struct backend *b, struct request *r)
 	case REQ_READ: return read_text(b, r);
 	case REQ_CREATE: return create(b, r);
 	case REQ_MESSAGE: return accept_message(b, r);
-	case REQ_CTL: tell(b, r->session, false); return 0;
+	case REQ_CTL:
+		if (!strncmp(buf_str(&r->text), "grow", 4))
+			return grow(b, r->session, true);
+		if (!strncmp(buf_str(&r->text), "end", 3)) /* as `destroy` does, which is no removal by the kernel */
+			tell(b, r->session, true);
+		else
+			tell(b, r->session, false);
+		return 0;
 	case REQ_RENAME:
 		free(b->session[r->session].name);
 		b->session[r->session].name = xstrdup(r->name);
@@ -257,6 +295,21 @@ static void *work(void *arg)
 	return NULL;
 }
 
+static void *churn(void *arg)
+{
+	struct backend *b = arg;
+	int64_t from = clock_mono_ms(), done = 0;
+	while (!atomic_load(&b->stopping)) {
+		for (int64_t due = (clock_mono_ms() - from) * b->churn_rate / 1000; done < due; done++) {
+			pthread_mutex_lock(&b->lock);
+			grow(b, 1 + done % b->churned, false);
+			pthread_mutex_unlock(&b->lock);
+		}
+		clock_sleep_ms(1);
+	}
+	return NULL;
+}
+
 /* ---- the rest of the border ---- */
 
 int backend_start(const struct backend_options *opt, struct backend **out, struct err *err)
@@ -271,14 +324,15 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	int n, rc;
 	told(b, -1, &n, &rc);
 	for (int i = 0; i == 0 || i < n; i++) {
-		b->session[++b->last] = (struct fake){
-			.name = i ? xasprintf("s-%d", i) : xstrdup("s"),
-			.text = xstrdup("hello\n"),
-		};
+		b->session[++b->last] = fake_new(i ? xasprintf("s-%d", i) : xstrdup("s"), "hello\n");
 		tell(b, b->last, false);
 	}
 	queue_push(b->notes, &note_new(NOTE_READY)->node);
 	pthread_create(&b->thread, NULL, work, b);
+	told(b, -2, &b->churn_rate, &b->churned);
+	b->churned = b->churned ? -b->churned : 1;
+	if (b->churn_rate)
+		pthread_create(&b->churn, NULL, churn, b);
 	*out = b;
 	return 0;
 }
@@ -293,11 +347,13 @@ void backend_stop(struct backend *b)
 	queue_close(&b->requests);
 	pthread_join(b->thread, NULL);
 	atomic_store(&b->stopping, true);
+	if (b->churn_rate)
+		pthread_join(b->churn, NULL);
 	while (atomic_load(&b->slow))
 		clock_sleep_ms(1);
 	for (int64_t i = 1; i <= b->last; i++) {
 		free(b->session[i].name);
-		free(b->session[i].text);
+		buf_release(&b->session[i].text);
 	}
 	free(b->config);
 	queue_release(&b->requests);

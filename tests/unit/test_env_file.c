@@ -119,11 +119,11 @@ TEST(send_and_receive_20_mib)
 	CHECK_INT(child_run(&(struct child){.argv = argv, .out = &here}, NULL), 0);
 	buf_cut(&box.out, box.out.n ? box.out.n - 1 : 0);
 	CHECK(box.out.n > 8 && !strncmp(buf_str(&here), buf_str(&box.out), box.out.n));
-	CHECK_INT(env_receive_file(box.env, "in/big", to, NULL), 0);
+	CHECK_INT(env_receive_file(box.env, "in/big", UINT64_MAX, to, NULL), 0);
 	CLEAN_BUF struct buf b = BUF_INIT;
 	CHECK_INT(file_read(to, &b, n + 1, NULL), 0);
 	CHECK(b.n == n && !memcmp(b.p, data, n));
-	CHECK_INT(env_receive_file(box.env, "missing", to, NULL), -ENOENT);
+	CHECK_INT(env_receive_file(box.env, "missing", UINT64_MAX, to, NULL), -ENOENT);
 	CHECK_INT(env_send_file(box.env, "/no/such/file", "in/x", NULL), -ENOENT);
 	CHECK_INT(env_write(box.env, "in/big", data, 1000001, 0, NULL), 0);
 	has("in/big", data, 1000001);

@@ -67,7 +67,7 @@ TEST(dead_peer)
 {
 	struct env *env = NULL;
 	struct err err = ERR_INIT;
-	CHECK_INT(env_open(&box.paths, box.kind, 999, &env, &err), -ENOTCONN);
+	CHECK_INT(env_open(&box.paths, box.kind, 999, NULL, &env, &err), -ENOTCONN);
 	CHECK(!env && strstr(err.text, "not running"));
 	/* one that hangs up in the middle of the greeting */
 	CLEAN_FREE char *path = xasprintf("%s/998.sock", box.paths.runtime);
@@ -79,7 +79,7 @@ TEST(dead_peer)
 	close(probe);
 	pthread_join(t, NULL);
 	close(listen);
-	CHECK_INT(env_open(&box.paths, box.kind, 998, &env, &err), -ENOTCONN);
+	CHECK_INT(env_open(&box.paths, box.kind, 998, NULL, &env, &err), -ENOTCONN);
 }
 
 TEST(daemon_killed_and_started_again)

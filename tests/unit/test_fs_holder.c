@@ -111,11 +111,13 @@ TEST(writer_from_before_is_known_when_it_writes)
 	CHECK(!pipe(go) && !pipe(ready));
 	pid_t pid = fork(); /* born before the open: only its write tells of it */
 	if (!pid) {
-		if (read(go[0], &c, 1) == 1 && open(path, O_RDWR) >= 0 && write(ready[1], "x", 1) == 1)
+		if (write(ready[1], "x", 1) == 1 && read(go[0], &c, 1) == 1 && open(path, O_RDWR) >= 0 &&
+		    write(ready[1], "x", 1) == 1)
 			for (;;)
 				pause();
 		_exit(1);
 	}
+	CHECK(read(ready[0], &c, 1) == 1); /* also the threads that a sanitizer gives it are there now */
 	f = open_file();
 	CHECK(write(go[1], "x", 1) == 1);
 	CHECK(read(ready[0], &c, 1) == 1);

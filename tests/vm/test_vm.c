@@ -162,7 +162,7 @@ TEST(streams_share_the_port)
 	CLEAN_FREE char *data = xmalloc(n);
 	for (size_t i = 0; i < n; i++)
 		data[i] = (char)(i * 31 + (i >> 12));
-	CHECK_INT(env_open(&here.paths, "vm", 1, &env, &err), 0);
+	CHECK_INT(env_open(&here.paths, "vm", 1, NULL, &env, &err), 0);
 	if (!env)
 		return;
 	CHECK_INT(env_write(env, "big", data, n, 0, &err), 0);
@@ -213,7 +213,7 @@ TEST(down_and_up_keep_the_disk)
 	CHECK_INT(fsck(1), 0);
 	CHECK_INT(sandbox_down(&here.paths, "vm", 1, &err), 0); /* again: nothing to do */
 	struct env *env = NULL;
-	CHECK_INT(env_open(&here.paths, "vm", 1, &env, &err), -ENOTCONN);
+	CHECK_INT(env_open(&here.paths, "vm", 1, NULL, &env, &err), -ENOTCONN);
 	must_up(1);
 	CHECK_INT(shell(1, "cat kept", &out), 0);
 	CHECK_STR(buf_str(&out), "kept\n");
@@ -405,7 +405,7 @@ TEST(full_disk)
 	CHECK_INT(mount("small", folder, "tmpfs", 0, "size=64m"), 0);
 	must_up(7);
 	struct env *env = NULL;
-	CHECK_INT(env_open(&here.paths, "vm", 7, &env, &err), 0);
+	CHECK_INT(env_open(&here.paths, "vm", 7, NULL, &env, &err), 0);
 	struct env_exec exec = {
 		.job = "fill",
 		.argv = (const char *const[]){"/bin/sh", "-c",

@@ -123,7 +123,7 @@ int shell(int64_t id, const char *line, struct buf *out)
 	struct env_exec exec = {
 		.job = job, .argv = (const char *const[]){"/bin/bash", "-c", line, NULL}, .timeout_ms = 60000};
 	buf_reset(out);
-	int rc = env_open(&here.paths, "vm", id, &env, &err);
+	int rc = env_open(&here.paths, "vm", id, NULL, &env, &err);
 	if (!rc)
 		rc = env_run(env, &exec, NULL, 1 << 20, out, &err);
 	if (rc < 0)

@@ -1,0 +1,100 @@
+/* Which files a new view changes. A view says all that there is to know of a session, and most of it stays from one to
+ * the next; caches and watchers are to hear of the rest alone. Loop thread only; memory only. */
+#include "changes.h"
+
+#include <string.h>
+
+#include "face.h"
+#include "ino.h"
+#include "show.h"
+#include "watchers.h"
+
+static bool same(const char *a, const char *b)
+{
+	return !strcmp(a ? a : "", b ? b : "");
+}
+
+static bool text_differs(const struct text_info *a, const struct text_info *b)
+{
+	return a->size != b->size || a->changed_ms != b->changed_ms;
+}
+
+static bool row_differs(const struct file *file, const struct view *a, const struct view *b)
+{
+	switch (file->kind) {
+	case KIND_SNAPSHOT:
+	case KIND_GROWING: return text_differs(&a->text[file->text], &b->text[file->text]);
+	case KIND_DIR:
+	case KIND_WAIT: return a->changed_ms != b->changed_ms;
+	default: break;
+	}
+	if (file->show == show_value)
+		return a->value_ms[file->value] != b->value_ms[file->value] ||
+		       !same(a->value[file->value], b->value[file->value]);
+	if (file->show == show_setting)
+		return a->setting_ms[file->setting] != b->setting_ms[file->setting] ||
+		       !same(a->setting[file->setting], b->setting[file->setting]);
+	return false;
+}
+
+void changes_of_view(struct face *f, const struct view *old, const struct view *new)
+{
+	for (unsigned row = 1; row < tree_rows; row++) {
+		const struct file *file = &tree[row];
+		bool of_session = file_of_session(file);
+		if (of_session && row_differs(file, old, new))
+			watchers_changed(f, ino_pack(new->id, row), file->kind != KIND_DIR && file->kind != KIND_WAIT);
+	}
+}
+
+static void changed(struct face *f, const char *name, bool event)
+{
+	watchers_changed(f, ino_pack(0, tree_row(tree_find(PLACE_ROOT, name))), event);
+}
+
+bool changes_index(const struct view *old, const struct view *new)
+{
+	static const enum value_kind columns[] = {VALUE_STATUS, VALUE_PROJECT, VALUE_BRANCH};
+	if (!old || !same(old->name, new->name) || old->created_ms != new->created_ms)
+		return true;
+	for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
+		if (!same(old->value[columns[i]], new->value[columns[i]]))
+			return true;
+	return false;
+}
+
+void changes_of_index(struct face *f)
+{
+	changed(f, "index", true);
+	changed(f, "status", true);
+}
+
+void changes_of_sessions(struct face *f)
+{
+	changed(f, "sessions", false);
+	changes_of_index(f);
+}
+
+bool changes_status(const struct root_view *old, const struct root_view *new)
+{
+	return !old || old->workers != new->workers || old->n_projects != new->n_projects || !old->draft != !new->draft;
+}
+
+void changes_of_root(struct face *f, const struct root_view *old, const struct root_view *new)
+{
+	if (text_differs(&old->events, &new->events))
+		changed(f, "events", true);
+	if (old->config_ms != new->config_ms || !same(old->config, new->config) || !same(old->draft, new->draft))
+		changed(f, "config", true);
+	if (old->projects_ms != new->projects_ms)
+		changed(f, "projects", false);
+	if (changes_status(old, new))
+		changed(f, "status", true);
+}
+
+void changes_of_errors(struct face *f, int64_t session)
+{
+	changed(f, "error", true);
+	if (session)
+		watchers_changed(f, ino_pack(session, tree_row(tree_find(PLACE_SESSION, "error"))), true);
+}

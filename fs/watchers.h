@@ -1,0 +1,44 @@
+/* Telling the kernel what has changed: cached attributes are dropped, and watchers (inotify) get events by way of the
+ * poker. Loop thread only; nothing here waits. */
+#pragma once
+#include <fuse_lowlevel.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "backend/base/list.h"
+#include "poke.h"
+
+struct face;
+struct session;
+struct spot;
+struct timer;
+struct watchers;
+
+/* Without a poker (p->work_fd < 0) only attributes are dropped. Before the mount. p outlives it. */
+void watchers_start(struct face *f, struct poke *p);
+void watchers_stop(struct face *f); /* no more orders; before the unmount */
+void watchers_release(struct face *f);
+bool watchers_are_told(const struct face *f); /* there is a poker, or will be again */
+/* Descriptors to poll for reading; -1: none. */
+int watchers_fd_janitor(const struct face *f);
+int watchers_fd_poker(const struct face *f);
+/* Once a turn of the loop: takes answers, gives orders. */
+void watchers_run(struct face *f);
+
+/* A file or directory has changed. Its stat is asked for anew; event: its watchers get MODIFY, at most one in 100 ms,
+ * and the last one after the last change. */
+void watchers_changed(struct face *f, uint64_t ino, bool event);
+/* A session has just been made: CREATE in sessions/. */
+void watchers_born(struct face *f, struct session *s);
+/* A session ends (its view is the last but one): DELETE of its files and of itself. removed: the kernel is being
+ * answered that it removed the directory, and makes that event by itself. */
+void watchers_died(struct face *f, const struct session *s, bool removed);
+
+/* Requests of the poker. It is known by its pid; each returns false if the request is somebody else's, or is nothing
+ * special, and has answered it if not. */
+bool watchers_is_poker(const struct face *f, fuse_req_t req);
+bool watchers_open(struct face *f, fuse_req_t req, struct fuse_file_info *fi); /* with a handle of 0 */
+bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name);
+bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name);
+bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name); /* unlink and rmdir */

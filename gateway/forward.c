@@ -1,0 +1,468 @@
+/* Sends an allowed request to its provider and its answer to the client, as it comes. By libcurl over HTTP/1.1, since
+ * with HTTP/2 this curl does not cancel a stream. Must never follow a redirect, use a proxy, or let a header pass that
+ * is not listed; and never let a cut stream look complete. */
+#include <errno.h>
+#include <malloc.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/mem.h"
+#include "gw.h"
+
+#define CONNECT_MS 10000
+#define SILENT_S   600 /* without a byte from the provider */
+#define POOL	   256 /* connections kept open */
+
+/* ---- memory: curl's copies of a header with a key in it are wiped when it frees them ---- */
+
+static void wiping_free(void *p)
+{
+	if (p)
+		OPENSSL_cleanse(p, malloc_usable_size(p));
+	free(p);
+}
+
+static void *wiping_realloc(void *p, size_t n)
+{
+	void *q = malloc(n);
+	if (q && p) {
+		size_t had = malloc_usable_size(p);
+		memcpy(q, p, had < n ? had : n);
+	}
+	if (q)
+		wiping_free(p);
+	return q;
+}
+
+/* ---- curl's sockets and timer in our loop ---- */
+
+struct curl_socket {
+	struct source source;
+	struct gw *gw;
+	curl_socket_t s; /* curl's own; source.fd is -1 once it is taken out */
+};
+
+static void finished(struct gw *g);
+
+static void socket_ready(struct source *s, uint32_t events)
+{
+	struct curl_socket *k = (struct curl_socket *)s;
+	int running, bits = (events & EPOLLIN ? CURL_CSELECT_IN : 0) | (events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+			    (events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR | CURL_CSELECT_IN : 0);
+	struct gw *g = k->gw;
+	curl_multi_socket_action(g->multi, k->s, bits, &running);
+	finished(g);
+}
+
+static void socket_destroy(struct source *s)
+{
+	free(s);
+}
+
+static int on_socket(CURL *easy, curl_socket_t s, int what, void *arg, void *own)
+{
+	struct gw *g = arg;
+	struct curl_socket *k = own;
+	struct epoll_event e = {.events = (what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0)};
+	if (what == CURL_POLL_REMOVE) {
+		if (k) {
+			epoll_ctl(g->epoll, EPOLL_CTL_DEL, s, &e);
+			k->source.fd = -1; /* it is curl's to close */
+			source_free(g, &k->source);
+			curl_multi_assign(g->multi, s, NULL);
+		}
+		return 0;
+	}
+	if (!k) {
+		k = xcalloc(1, sizeof *k);
+		*k = (struct curl_socket){
+			.source = {.fd = s, .ready = socket_ready, .destroy = socket_destroy}, .gw = g, .s = s};
+		list_init(&k->source.dead);
+		e.data.ptr = &k->source;
+		epoll_ctl(g->epoll, EPOLL_CTL_ADD, s, &e);
+		curl_multi_assign(g->multi, s, k);
+		return 0;
+	}
+	e.data.ptr = &k->source;
+	epoll_ctl(g->epoll, EPOLL_CTL_MOD, s, &e);
+	return 0;
+}
+
+static int on_timer(CURLM *multi, long ms, void *arg)
+{
+	struct gw *g = arg;
+	g->curl_at = ms < 0 ? -1 : clock_mono_ms() + ms;
+	return 0;
+}
+
+void forward_curl_timer(struct gw *g)
+{
+	int running;
+	g->curl_at = -1;
+	curl_multi_socket_action(g->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+	finished(g);
+}
+
+int forward_init(struct gw *g, struct err *err)
+{
+	if (curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup, calloc))
+		return err_set(err, EIO, "libcurl cannot be used");
+	g->curl_at = -1;
+	g->multi = curl_multi_init();
+	curl_multi_setopt(g->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+	curl_multi_setopt(g->multi, CURLMOPT_SOCKETDATA, g);
+	curl_multi_setopt(g->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+	curl_multi_setopt(g->multi, CURLMOPT_TIMERDATA, g);
+	curl_multi_setopt(g->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+	curl_multi_setopt(g->multi, CURLMOPT_MAXCONNECTS, (long)POOL);
+	return 0;
+}
+
+void forward_release(struct gw *g)
+{
+	while (g->n_spare)
+		curl_easy_cleanup(g->spare[--g->n_spare]);
+	curl_multi_cleanup(g->multi);
+	curl_global_cleanup();
+}
+
+/* ---- the answer's head ---- */
+
+/* What may come back. Not: cookies, organisation and project names, the account's own rate limits. */
+static const char *const passes[] = {"content-type", "request-id",     "x-request-id",
+				     "retry-after",  "retry-after-ms", "x-should-retry"};
+
+static size_t on_header(char *p, size_t size, size_t n, void *arg)
+{
+	struct call *k = arg;
+	if (n > 5 && !strncmp(p, "HTTP/", 5)) { /* also after a 100 */
+		buf_reset(&k->head);
+		k->length = -1;
+		return n;
+	}
+	const char *colon = memchr(p, ':', n);
+	if (!colon)
+		return n;
+	size_t name = (size_t)(colon - p), len = n;
+	while (len && (p[len - 1] == '\n' || p[len - 1] == '\r' || p[len - 1] == ' '))
+		len--;
+	for (size_t i = 0; i < ARRAY_LEN(passes); i++) {
+		if (strlen(passes[i]) != name || strncasecmp(p, passes[i], name) || k->head.n + len > 4096)
+			continue;
+		struct scrub s;
+		CLEAN_BUF struct buf value = BUF_INIT;
+		scrub_start(&s, k->ask.provider->key ? k->gw->keys : NULL, k->ask.provider->key);
+		scrub_feed(&s, colon + 1, len - name - 1, true, &value);
+		bool plain = true;
+		for (size_t j = 0; j < value.n; j++)
+			plain &= (unsigned char)value.p[j] >= 0x20 && (unsigned char)value.p[j] < 0x7f;
+		if (plain)
+			buf_addf(&k->head, "%s:%s\r\n", passes[i], buf_str(&value));
+	}
+	if (name == 14 && !strncasecmp(p, "content-length", 14))
+		k->length = strtoll(colon + 1, NULL, 10);
+	return n;
+}
+
+static void deny_instead(struct call *k, int status, const char *rule, const char *text)
+{
+	struct denial d;
+	struct conn *c = k->conn;
+	deny(&d, status, rule, "%s", text);
+	k->head_sent = k->swallow = true;
+	k->conn = NULL;
+	if (!c)
+		return;
+	conn_deny(c, &d, k->ask.provider->kind == KIND_ANTHROPIC);
+	conn_read(c);
+}
+
+/* Once the first byte, or the end, of the answer is there. */
+static void send_head(struct call *k)
+{
+	long status = 0;
+	struct conn *c = k->conn;
+	curl_easy_getinfo(k->easy, CURLINFO_RESPONSE_CODE, &status);
+	k->status = (int)status;
+	k->head_sent = true;
+	bool events = strcasestr(buf_str(&k->head), "content-type: text/event-stream") ||
+		      strcasestr(buf_str(&k->head), "content-type:text/event-stream");
+	usage_start(&k->usage, k->ask.api, events);
+	curl_off_t sent = 0;
+	curl_easy_getinfo(k->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
+	if ((size_t)sent == k->body.n) /* a thousand streams would hold a thousand requests */
+		buf_release(&k->body);
+	if (!c)
+		return;
+	if (status == 401 || status == 403) {
+		deny_instead(k, 502, "provider.key", "the provider refused the gateway's key, or what it is used for");
+		return;
+	}
+	if (status < 200 || (status >= 300 && status < 400)) {
+		deny_instead(k, 502, "provider.redirect",
+			     "the provider answered with a redirect, which is not followed");
+		return;
+	}
+	k->chunked = k->length < 0 && !c->in.http10;
+	if (k->length < 0 && c->in.http10)
+		c->close_after = true;
+	CLEAN_BUF struct buf b = BUF_INIT;
+	buf_addf(&b, "HTTP/1.1 %d %s\r\n", k->status, http_reason(k->status));
+	buf_add(&b, k->head.p, k->head.n);
+	if (k->chunked)
+		buf_adds(&b, "Transfer-Encoding: chunked\r\n");
+	else if (k->length >= 0)
+		buf_addf(&b, "Content-Length: %lld\r\n", (long long)k->length);
+	buf_adds(&b, !c->in.keep_alive || c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
+	c->state = CONN_ANSWERING;
+	conn_send(c, b.p, b.n);
+}
+
+/* ---- the answer's body ---- */
+
+static void to_client(struct call *k, const char *p, size_t n)
+{
+	struct conn *c = k->conn;
+	char size[24];
+	if (!c || !n)
+		return;
+	EVP_DigestUpdate(k->hash, p, n);
+	k->bytes += n;
+	if (!k->chunked) {
+		conn_send(c, p, n);
+		return;
+	}
+	buf_add(&c->out, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
+	buf_add(&c->out, p, n);
+	conn_send(c, "\r\n", 2);
+}
+
+static size_t on_body(char *p, size_t size, size_t n, void *arg)
+{
+	struct call *k = arg;
+	if (!k->head_sent)
+		send_head(k);
+	if (k->swallow)
+		return n;
+	if (!k->conn)
+		return 0;
+	if (conn_backlog(k->conn) > BACKLOG_HIGH) {
+		k->paused = true;
+		return CURL_WRITEFUNC_PAUSE;
+	}
+	usage_feed(&k->usage, p, n);
+	CLEAN_BUF struct buf clean = BUF_INIT;
+	scrub_feed(&k->scrub, p, n, false, &clean);
+	to_client(k, clean.p, clean.n);
+	return n;
+}
+
+void forward_resume(struct call *k)
+{
+	if (!k->paused || !k->easy)
+		return;
+	k->paused = false;
+	curl_easy_pause(k->easy, CURLPAUSE_CONT);
+}
+
+/* ---- the end ---- */
+
+static void let_go(struct call *k)
+{
+	struct gw *g = k->gw;
+	curl_multi_remove_handle(g->multi, k->easy);
+	curl_slist_free_all(k->headers);
+	k->headers = NULL;
+	if (g->n_spare < (int)ARRAY_LEN(g->spare)) {
+		curl_easy_reset(k->easy);
+		g->spare[g->n_spare++] = k->easy;
+	} else {
+		curl_easy_cleanup(k->easy);
+	}
+}
+
+/* An answer of events is complete with its last event, whatever the connection says. */
+static const char *verdict(struct call *k, CURLcode rc)
+{
+	usage_end(&k->usage);
+	if (k->status >= 400)
+		return "provider error";
+	if (k->usage.events)
+		return k->usage.final ? "complete" : "truncated";
+	return rc == CURLE_OK ? "complete" : "truncated";
+}
+
+static void answer_end(struct call *k, const char *result)
+{
+	struct conn *c = k->conn;
+	CLEAN_BUF struct buf rest = BUF_INIT;
+	scrub_feed(&k->scrub, "", 0, true, &rest);
+	to_client(k, rest.p, rest.n);
+	k->conn = NULL;
+	c->call = NULL;
+	if (!strcmp(result, "truncated")) {
+		conn_abort(c);
+		return;
+	}
+	if (k->chunked)
+		conn_send(c, "0\r\n\r\n", 5);
+	conn_done(c);
+	conn_read(c);
+}
+
+static void end(struct call *k, CURLcode rc)
+{
+	const char *result;
+	long status = 0;
+	curl_easy_getinfo(k->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (!k->head_sent && status >= 200 && (rc == CURLE_OK || k->head.n))
+		send_head(k);
+	if (!k->head_sent) {
+		bool slow = rc == CURLE_OPERATION_TIMEDOUT;
+		char text[200];
+		k->status = 0;
+		k->cut = rc != CURLE_COULDNT_CONNECT && rc != CURLE_COULDNT_RESOLVE_HOST &&
+			 rc != CURLE_PEER_FAILED_VERIFICATION && rc != CURLE_SSL_CONNECT_ERROR;
+		snprintf(text, sizeof text, "the provider %s cannot be reached: %s", k->ask.provider->name,
+			 curl_easy_strerror(rc));
+		deny_instead(k, slow ? 504 : 502, "provider.unreachable", text);
+		result = slow ? "provider silent" : "provider unreachable";
+	} else {
+		result = verdict(k, rc);
+		if (k->conn)
+			answer_end(k, result);
+	}
+	let_go(k);
+	call_outcome(k, result);
+}
+
+static void finished(struct gw *g)
+{
+	CURLMsg *m;
+	int left;
+	while ((m = curl_multi_info_read(g->multi, &left))) {
+		struct call *k;
+		CURLcode rc = m->data.result;
+		if (m->msg != CURLMSG_DONE)
+			continue;
+		curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&k);
+		end(k, rc);
+	}
+}
+
+/* Not inside a callback of curl's. The answer's last event may have been read already: then it is complete. */
+void forward_client_gone(struct call *k)
+{
+	forward_cut(k, "client left");
+}
+
+void forward_cut(struct call *k, const char *result)
+{
+	struct conn *c = k->conn;
+	k->conn = NULL;
+	if (c)
+		conn_abort(c);
+	if (!k->easy) {
+		k->result = result; /* the ledger still writes its decision: decided() goes on */
+		return;
+	}
+	if (!k->head_sent) {
+		k->cut = true;
+		k->status = 0;
+	}
+	usage_end(&k->usage);
+	let_go(k);
+	call_outcome(k, k->usage.final && k->usage.events ? "complete" : result);
+}
+
+/* ---- the request ---- */
+
+static bool add(struct call *k, const char *line)
+{
+	struct curl_slist *more = curl_slist_append(k->headers, line);
+	k->headers = more ? more : k->headers;
+	return more != NULL;
+}
+
+/* Only these go out. The key's line is made last, and its copies are wiped. */
+static int headers(struct call *k)
+{
+	char line[KEY_MAX + 64];
+	const struct provider *p = k->ask.provider;
+	bool ok = add(k, "Expect:") && add(k, "Accept-Encoding: identity") &&
+		  add(k, "User-Agent: berthfs/" BERTHFS_VERSION);
+	if (k->ask.api != API_MODELS)
+		ok &= add(k, "Content-Type: application/json");
+	ok &= add(k, k->ask.stream ? "Accept: text/event-stream" : "Accept: application/json");
+	if (p->kind == KIND_ANTHROPIC) {
+		snprintf(line, sizeof line, "anthropic-version: %s", *k->version ? k->version : "2023-06-01");
+		ok &= add(k, line);
+		snprintf(line, sizeof line, "anthropic-beta: %s", k->beta);
+		ok &= !*k->beta || add(k, line);
+	}
+	int rc = key_header(k->gw->keys, p->key, p->kind, line, sizeof line);
+	if (!rc)
+		ok &= add(k, line);
+	OPENSSL_cleanse(line, sizeof line);
+	return ok && (!rc || p->local) ? 0 : -EIO;
+}
+
+static void options(struct call *k, const char *url)
+{
+	const struct provider *p = k->ask.provider;
+	CURL *e = k->easy;
+	curl_easy_setopt(e, CURLOPT_URL, url);
+	curl_easy_setopt(e, CURLOPT_PRIVATE, k);
+	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
+	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, !strncmp(url, "https:", 6) ? "https" : "http");
+	curl_easy_setopt(e, CURLOPT_PROXY, "");
+	curl_easy_setopt(e, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L);
+	curl_easy_setopt(e, CURLOPT_TCP_NODELAY, 1L);
+	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)SILENT_S);
+	curl_easy_setopt(e, CURLOPT_HTTPHEADER, k->headers);
+	curl_easy_setopt(e, CURLOPT_HTTP_CONTENT_DECODING, 0L);
+	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
+	curl_easy_setopt(e, CURLOPT_HEADERDATA, k);
+	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(e, CURLOPT_WRITEDATA, k);
+	if (p->ca)
+		curl_easy_setopt(e, CURLOPT_CAINFO, p->ca);
+	if (k->ask.api != API_MODELS) {
+		curl_easy_setopt(e, CURLOPT_POSTFIELDS, k->body.p);
+		curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)k->body.n);
+	}
+}
+
+void forward_start(struct call *k)
+{
+	struct gw *g = k->gw;
+	char url[1200];
+	snprintf(url, sizeof url, "%s%s%s%s", k->ask.provider->url, api_path(k->ask.api), *k->query ? "?" : "",
+		 k->query);
+	k->easy = g->n_spare ? g->spare[--g->n_spare] : curl_easy_init();
+	k->hash = EVP_MD_CTX_new();
+	EVP_DigestInit_ex(k->hash, EVP_sha256(), NULL);
+	scrub_start(&k->scrub, g->keys, k->ask.provider->key);
+	if (!k->easy || headers(k)) {
+		deny_instead(k, 503, "memory",
+			     "the request cannot be sent: no memory, or its key has just been removed");
+		curl_slist_free_all(k->headers);
+		curl_easy_cleanup(k->easy);
+		k->easy = NULL;
+		call_outcome(k, "not sent");
+		return;
+	}
+	options(k, url);
+	curl_multi_add_handle(g->multi, k->easy);
+}

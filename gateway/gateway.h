@@ -1,0 +1,59 @@
+/* The gateway, as the rest of berthfs sees it: a process of its own that holds the keys. All calls block, at most for
+ * their deadline, and may be made from any thread; each speaks to the process anew, so that a gateway that died and
+ * came back is simply spoken to again. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/base/buf.h"
+#include "backend/base/err.h"
+#include "backend/base/paths.h"
+
+struct gateway_options {
+	const char *listen; /* ADDRESS:PORT for the daemon's own tokens; or NULL */
+	bool sync_each;	    /* ledger.sync = each */
+};
+
+/* Finds the running gateway of this instance, or starts one, and waits until it serves (10 s). Of another version: it
+ * is told to end, and one is started. -EBUSY, -ETIMEDOUT, or what its start failed with, in words. */
+int gateway_start(const struct paths *paths, const struct gateway_options *options, struct err *err);
+/* Ends it: requests are cut, the ledger gets a last checkpoint. 0 also if none runs. */
+int gateway_stop(const struct paths *paths, struct err *err);
+bool gateway_running(const struct paths *paths);
+/* Where requests go: the daemon's socket. */
+char *gateway_socket(const struct paths *paths);
+
+/* A token of a session: kind "engine" (taken on the daemon's socket) or "sandbox" (on socket, which the gateway makes,
+ * 0600). network: none, registries, internet. token gets at most cap bytes (72 are enough). It is in the ledger, and
+ * survives a restart of the gateway, before this returns. Minting again for the same session and kind revokes the older
+ * one. */
+int gateway_token_mint(const struct paths *paths, const char *kind, const char *session, const char *project,
+		       const char *network, const char *socket, char *token, size_t cap, struct err *err);
+/* kind "engine", "sandbox" or "all". Its streams are cut before this returns. 0 also if there was none. */
+int gateway_token_revoke(const struct paths *paths, const char *kind, const char *session, struct err *err);
+int gateway_network_set(const struct paths *paths, const char *session, const char *network, struct err *err);
+
+/* Hands a key over; n 0 removes it. The bytes are wiped from everything but the caller's buffer. */
+int gateway_key_set(const struct paths *paths, const char *provider, const void *bytes, size_t n, struct err *err);
+int gateway_key_list(const struct paths *paths, struct buf *out, struct err *err); /* "NAME sha256:..." lines */
+
+int gateway_policy_get(const struct paths *paths, struct buf *out, struct err *err);
+/* -EINVAL: words say which line and why; the old policy stays. */
+int gateway_policy_set(const struct paths *paths, const char *text, size_t n, struct err *err);
+int gateway_policy_check_line(const char *line, size_t n, struct err *err); /* without a gateway */
+
+int gateway_status(const struct paths *paths, struct buf *out, struct err *err); /* `key value` lines */
+int gateway_head(const struct paths *paths, struct buf *out, struct err *err); /* of the ledger, with its checkpoint */
+int gateway_tokens(const struct paths *paths, struct buf *out,
+		   struct err *err); /* session, kind, first 8 hex, age in s, tokens, nanodollars; tabs */
+/* Bytes of the ledger's lines from offset on; size gets the number of all. */
+int gateway_ledger_read(const struct paths *paths, uint64_t offset, size_t max, struct buf *out, uint64_t *size,
+			struct err *err);
+/* Requests of the session that run now, and milliseconds since its last one ended or began (-1: none yet). For
+ * hibernation. */
+int gateway_activity(const struct paths *paths, const char *session, int *running, int64_t *idle_ms, struct err *err);
+
+/* main() of the process, and of `berthfs ledger verify`; argv[0] is the verb. Exit codes as in sysexits. */
+int gateway_main(int argc, char **argv);
+int gateway_ledger_main(const struct paths *paths, int argc, char **argv);

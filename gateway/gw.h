@@ -1,0 +1,172 @@
+/* The gateway process inside: one loop thread that owns all of this. Other threads: the ledger's two, resolvers, curl's
+ * own resolvers; they speak by queues. */
+#pragma once
+#include <curl/curl.h>
+#include <openssl/evp.h>
+#include <stdint.h>
+
+#include "backend/base/http.h"
+#include "backend/base/list.h"
+#include "body.h"
+#include "key.h"
+#include "ledger.h"
+#include "meter.h"
+#include "policy.h"
+#include "token.h"
+#include "usage.h"
+
+#define BACKLOG_HIGH (256 << 10) /* bytes that wait for a slow reader before the other side is paused */
+#define BACKLOG_LOW  (64 << 10)
+#define SCRATCH	     (64 << 10)
+
+struct gw;
+struct call;
+struct tunnel;
+
+/* Something with a descriptor in the loop's epoll set. Freed by source_free() only, after the round. */
+struct source {
+	int fd;
+	void (*ready)(struct source *s, uint32_t events);
+	void (*destroy)(struct source *s);
+	struct list dead;
+};
+
+enum listen_kind { LISTEN_DAEMON, LISTEN_SANDBOX, LISTEN_CONTROL };
+
+struct listener {
+	struct source source;
+	struct gw *gw;
+	struct list link;
+	enum listen_kind kind;
+	char *path;	     /* of a unix socket; NULL for TCP */
+	struct token *token; /* a sandbox's: the one token that is taken here */
+	int connections;
+	int64_t denied_second; /* denials are written to the ledger at most so many a second */
+	int denied, unwritten;
+};
+
+enum conn_state { CONN_READING, CONN_WAITING, CONN_ANSWERING, CONN_TUNNEL, CONN_CLOSING };
+
+struct conn { /* a client's connection */
+	struct source source;
+	struct gw *gw;
+	struct list link;
+	struct listener *from;
+	enum conn_state state;
+	struct http_reader in;
+	struct buf ahead; /* bytes that came after the request that is being served */
+	struct buf out;
+	size_t out_at;
+	bool readable, gone, close_after, expect_sent;
+	int64_t since_ms;    /* of the request's first byte, or of being idle */
+	int64_t progress_ms; /* when bytes last went out */
+	struct call *call;
+	struct tunnel *tunnel;
+};
+
+struct gw {
+	int epoll;
+	bool stopping;
+	char *dir, *runtime; /* state and sockets */
+	struct list listeners, conns, calls, tunnels, controls, dead;
+	int n_conns;
+	CURLM *multi;
+	int64_t curl_at; /* mono ms when curl wants to be called; -1: never */
+	CURL *spare[64];
+	int n_spare;
+	struct keys *keys;
+	struct tokens tokens;
+	struct meter meter;
+	struct policy *policy;
+	struct ledger *ledger;
+	struct queue done; /* finished ledger records */
+	struct source done_source;
+	struct queue names, resolved; /* resolvers' jobs, and back */
+	struct source resolved_source;
+	pthread_t resolvers[4];
+	int n_resolvers;
+	struct words registries; /* hosts of this machine's package managers */
+	int unknown;		 /* outcomes that the last run left open */
+	int64_t started_ms, activity_ms;
+	uint64_t served, denied;
+	char scratch[SCRATCH];
+};
+
+/* ---- loop.c ---- */
+int source_add(struct gw *g, struct source *s, uint32_t events);
+void source_free(struct gw *g, struct source *s); /* closes the descriptor now, frees after the round */
+int gw_loop(struct gw *g, struct err *err);	  /* until stopping, and no call is left */
+void gw_bury(struct gw *g);			  /* frees the sources that were given up */
+
+/* ---- listen.c: listeners and client connections ---- */
+int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct token *token, struct listener **out,
+		struct err *err);
+int listen_tcp(struct gw *g, const char *address, struct err *err);
+void listener_close(struct gw *g, struct listener *l);
+void conn_read(struct conn *c);				 /* goes on with what has come */
+void conn_send(struct conn *c, const void *p, size_t n); /* queues and sends what goes at once */
+void conn_flush(struct conn *c);
+size_t conn_backlog(const struct conn *c);
+void conn_done(struct conn *c);	 /* the answer is queued as a whole: on to the next request, or close */
+void conn_abort(struct conn *c); /* closed in the middle, so that nobody takes the answer for complete */
+void conn_deny(struct conn *c, const struct denial *d, bool anthropic);
+void conn_sweep(struct gw *g, int64_t now_ms);
+
+/* ---- call.c: from a complete request to its decision ---- */
+void call_begin(struct conn *c);
+void call_denied(struct conn *c, struct token *t, const struct denial *d, bool anthropic); /* ledger and answer */
+struct token *call_token(struct conn *c, const char *field, struct denial *d);
+void record_who(struct ledger_record *r, const struct token *t);
+
+struct call {
+	struct gw *gw;
+	struct list link;
+	struct conn *conn; /* NULL: the client has left */
+	struct token *token;
+	struct policy *policy;
+	struct ask ask;
+	struct hold hold;
+	struct meter_change change;
+	struct buf body; /* as it goes out */
+	char query[256], version[64], beta[1024];
+	uint64_t seq; /* of the decision; 0: not written yet */
+	/* forwarding */
+	CURL *easy;
+	struct curl_slist *headers;
+	struct scrub scrub;
+	struct usage_reader usage;
+	EVP_MD_CTX *hash; /* of what the client gets */
+	int status;
+	bool head_sent, swallow, chunked, paused, cut;
+	int64_t length;	 /* of the answer, -1: not said */
+	struct buf head; /* header lines that pass */
+	uint64_t bytes;
+	int64_t started_ms;
+	const char *result; /* set when something else than curl decides */
+};
+
+void call_free(struct call *call);
+/* The record of how it ended, and the meter's settlement. */
+void call_outcome(struct call *call, const char *result);
+
+/* ---- forward.c ---- */
+int forward_init(struct gw *g, struct err *err);
+void forward_release(struct gw *g);
+void forward_start(struct call *call);
+void forward_client_gone(struct call *call);
+void forward_resume(struct call *call);			 /* the client has taken bytes */
+void forward_cut(struct call *call, const char *result); /* stops at once, client and provider */
+void forward_curl_timer(struct gw *g);
+
+/* ---- egress.c ---- */
+void machine_hosts(struct words *out); /* hosts that this machine's package managers are set up for */
+void egress_begin(struct conn *c);
+void egress_client_ready(struct conn *c); /* bytes from or room for the client */
+void egress_cut(struct tunnel *t, const char *result);
+struct token *egress_token(const struct tunnel *t);
+struct tunnel *egress_of(struct list *link);
+
+/* ---- control.c ---- */
+void control_accept(struct gw *g, int fd);
+int sandbox_listen(struct gw *g, struct token *t, struct err *err); /* the socket of a sandbox's token */
+void control_release(struct gw *g);

@@ -1,0 +1,267 @@
+/* The gateway's process: puts itself out of reach, opens what it needs, serves until it is told to end. It outlives the
+ * daemon that started it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/log.h"
+#include "backend/base/mem.h"
+#include "gateway.h"
+#include "gw.h"
+#include "resolve.h"
+
+struct options {
+	const char *state, *runtime, *listen, *sync, *ready, *segment;
+};
+
+static int parse(int argc, char **argv, struct options *o)
+{
+	const struct {
+		const char *name, **value;
+	} known[] = {{"--state", &o->state}, {"--runtime", &o->runtime}, {"--listen", &o->listen},
+		     {"--sync", &o->sync},   {"--ready", &o->ready},	 {"--segment", &o->segment}};
+	for (int i = 1; i < argc; i += 2) {
+		bool found = false;
+		for (size_t j = 0; j < ARRAY_LEN(known) && i + 1 < argc; j++)
+			if (!strcmp(argv[i], known[j].name)) {
+				*known[j].value = argv[i + 1];
+				found = true;
+			}
+		if (!found)
+			return -EINVAL;
+	}
+	return o->state && o->runtime ? 0 : -EINVAL;
+}
+
+/* Records that are written, each told to who asked for it. */
+static void done_ready(struct source *s, uint32_t events)
+{
+	struct gw *g = (struct gw *)((char *)s - offsetof(struct gw, done_source));
+	for (struct queue_node *n; (n = queue_pop(&g->done));) {
+		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
+		r->done(r);
+	}
+}
+
+struct signals {
+	struct source source;
+	struct gw *gw;
+};
+
+static void end_all(struct gw *g)
+{
+	g->stopping = true;
+	list_each_safe (i, &g->calls)
+		forward_cut(list_entry(i, struct call, link), "the gateway ended");
+	list_each_safe (j, &g->tunnels)
+		egress_cut(egress_of(j), "the gateway ended");
+}
+
+static void signal_ready(struct source *s, uint32_t events)
+{
+	struct signalfd_siginfo info;
+	if (read(s->fd, &info, sizeof info) == sizeof info)
+		((struct signals *)s)->gw->stopping = true;
+}
+
+/* A policy that cannot be read lets nothing through; the text stays for its owner to mend. */
+static int open_policy(struct gw *g, struct err *err)
+{
+	CLEAN_FREE char *path = xasprintf("%s/policy", g->dir);
+	CLEAN_BUF struct buf text = BUF_INIT;
+	struct err why = ERR_INIT;
+	if (!file_exists(path)) {
+		int rc = file_write(path, policy_default, strlen(policy_default), 0600, err);
+		if (rc)
+			return rc;
+	}
+	if (!file_read(path, &text, 1 << 20, &why) && !policy_parse(buf_str(&text), text.n, &g->policy, &why))
+		return 0;
+	log_error("%s: %s; nothing is let through until it is put right", path, why.text);
+	return policy_parse("", 0, &g->policy, err);
+}
+
+static int open_ledger(struct gw *g, const struct options *o, struct err *err)
+{
+	CLEAN_FREE char *schema = xasprintf("%s%s", meter_schema, token_schema);
+	struct ledger_config c = {.dir = g->dir,
+				  .schema = schema,
+				  .sync_each = o->sync && !strcmp(o->sync, "each"),
+				  .segment = o->segment ? strtoull(o->segment, NULL, 10) : 0};
+	int rc = queue_init(&g->done);
+	rc = rc ? err_sys(err, -rc, "no queue") : ledger_open(&c, &g->done, &g->ledger, &g->unknown, err);
+	if (rc)
+		return rc;
+	if (g->unknown)
+		log_warn("the outcome of %d requests of the last run is not known; each is charged as reserved",
+			 g->unknown);
+	g->done_source = (struct source){.fd = queue_fd(&g->done), .ready = done_ready};
+	rc = source_add(g, &g->done_source, EPOLLIN);
+	if (rc)
+		return err_sys(err, -rc, "epoll");
+	meter_init(&g->meter, ledger_reader(g->ledger));
+	return tokens_load(&g->tokens, ledger_reader(g->ledger), err);
+}
+
+static int open_sockets(struct gw *g, const struct options *o, struct err *err)
+{
+	CLEAN_FREE char *daemon = xasprintf("%s/gateway.sock", g->runtime),
+			*control = xasprintf("%s/gateway-control.sock", g->runtime);
+	int rc = listen_unix(g, LISTEN_DAEMON, daemon, NULL, NULL, err);
+	if (!rc && o->listen)
+		rc = listen_tcp(g, o->listen, err);
+	list_each (i, &g->tokens.all) {
+		struct err why = ERR_INIT;
+		if (!rc && sandbox_listen(g, list_entry(i, struct token, link), &why))
+			log_warn("%s", why.text); /* its folder is gone: the sandbox is, too */
+	}
+	return rc ? rc : listen_unix(g, LISTEN_CONTROL, control, NULL, NULL, err);
+}
+
+static int open_all(struct gw *g, const struct options *o, struct signals *sig, struct err *err)
+{
+	CLEAN_FREE char *keys = xasprintf("%s/keys", g->dir);
+	sigset_t set;
+	int rc = keys_lock_down(err);
+	if (!rc)
+		rc = dir_make(g->dir, 0700, err);
+	if (!rc)
+		rc = dir_make(g->runtime, 0700, err);
+	if (rc)
+		return rc;
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a limit on files is told like a full disk */
+	g->epoll = epoll_create1(EPOLL_CLOEXEC);
+	sig->source = (struct source){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), .ready = signal_ready};
+	sig->gw = g;
+	if (g->epoll < 0 || source_add(g, &sig->source, EPOLLIN))
+		return err_sys(err, errno, "epoll");
+	machine_hosts(&g->registries);
+	if ((rc = keys_open(keys, getenv("CREDENTIALS_DIRECTORY"), &g->keys, err)) || (rc = open_policy(g, err)) ||
+	    (rc = open_ledger(g, o, err)) || (rc = forward_init(g, err)) || (rc = resolve_init(g, err)))
+		return rc;
+	return open_sockets(g, o, err);
+}
+
+static void tell_ready(const struct options *o, int rc, const struct err *err)
+{
+	int fd = o->ready ? atoi(o->ready) : -1;
+	if (fd < 0)
+		return;
+	char text[700];
+	int n = snprintf(text, sizeof text, "%d %s", rc, rc ? err->text : "ready");
+	fd_write_full(fd, text, (size_t)n);
+	close(fd);
+}
+
+/* Requests end, what they leave is written, then the chain is closed. */
+static void close_all(struct gw *g, struct err *err)
+{
+	list_each_safe (i, &g->listeners)
+		listener_close(g, list_entry(i, struct listener, link));
+	end_all(g);
+	gw_loop(g, err); /* until the last call has its outcome */
+	resolve_release(g);
+	ledger_close(g->ledger);
+	for (struct queue_node *n; (n = queue_pop(&g->done));) {
+		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
+		r->done(r);
+	}
+	control_release(g); /* whoever asked for the end sees it here */
+	gw_bury(g);
+	forward_release(g);
+	meter_release(&g->meter);
+	tokens_release(&g->tokens);
+	policy_put(g->policy);
+	words_release(&g->registries);
+	keys_close(g->keys);
+	close(g->epoll);
+}
+
+static void many_descriptors(void)
+{
+	struct rlimit r;
+	if (!getrlimit(RLIMIT_NOFILE, &r)) {
+		r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+int gateway_main(int argc, char **argv)
+{
+	struct options o = {0};
+	struct err err = ERR_INIT;
+	struct signals sig = {0};
+	if (parse(argc, argv, &o)) {
+		fprintf(stderr, "berthfs: gateway --state DIR --runtime DIR [--listen ADDRESS:PORT] [--sync each]\n");
+		return EX_USAGE;
+	}
+	struct gw *g = xcalloc(1, sizeof *g);
+	g->dir = xasprintf("%s/gateway", o.state);
+	g->runtime = xstrdup(o.runtime);
+	g->started_ms = clock_mono_ms();
+	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->dead};
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+		list_init(lists[i]);
+	tokens_init(&g->tokens);
+	many_descriptors();
+	int rc = open_all(g, &o, &sig, &err);
+	tell_ready(&o, rc, &err);
+	if (rc) {
+		log_error("gateway: %s", err.text);
+		_exit(rc == -EBUSY ? EX_TEMPFAIL : EX_UNAVAILABLE); /* threads may run: nothing is taken apart */
+	}
+	rc = gw_loop(g, &err);
+	close_all(g, &err);
+	if (rc)
+		log_error("gateway: %s", err.text);
+	free(g->dir);
+	free(g->runtime);
+	free(g);
+	return rc ? EX_OSERR : EX_OK;
+}
+
+/* ---- berthfs ledger verify ---- */
+
+int gateway_ledger_main(const struct paths *paths, int argc, char **argv)
+{
+	CLEAN_FREE char *dir = xasprintf("%s/gateway", paths->state);
+	struct ledger_check c = {.dir = dir};
+	CLEAN_BUF struct buf out = BUF_INIT;
+	struct err err = ERR_INIT;
+	for (int i = 2; i < argc; i++) {
+		if (!strcmp(argv[i], "--expect-head") && i + 1 < argc)
+			c.expect_head = argv[++i];
+		else if (!strcmp(argv[i], "--key") && i + 1 < argc)
+			c.key = argv[++i];
+		else if (*argv[i] != '-' && !c.file)
+			c.file = argv[i];
+		else
+			return EX_USAGE;
+	}
+	if (argc < 2 || strcmp(argv[1], "verify"))
+		return EX_USAGE;
+	int rc = ledger_check(&c, &out, &err);
+	fputs(buf_str(&out), stdout);
+	if (!rc)
+		printf("%.0f records/s\n", (double)c.records / (c.seconds > 0 ? c.seconds : 1e-9));
+	if (rc && rc != -EBADMSG)
+		fprintf(stderr, "berthfs: %s\n", err.text);
+	return !rc ? EX_OK : rc == -EBADMSG ? EX_DATAERR : rc == -EINVAL ? EX_USAGE : EX_NOINPUT;
+}

@@ -1,0 +1,362 @@
+/* Limits: reserve, settle, survive a restart. Must never let the sum of what is reserved and used pass a limit. */
+#include "meter.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/mem.h"
+
+#define WINDOW 61 /* seconds: a minute, and the part of the second that it began in */
+
+struct account {
+	char *key;
+	int64_t tokens, nano, bytes; /* used and reserved */
+	int64_t running;
+	int rate[WINDOW];
+	int64_t last;	   /* second that rate was last moved to */
+	int64_t active_ms; /* monotonic, of the last begin or end; -1: none */
+	int64_t day_end;   /* a day's: its last second + 1; else 0 */
+};
+
+const char meter_schema[] = "CREATE TABLE IF NOT EXISTS spend(key TEXT PRIMARY KEY, tokens INTEGER, nano INTEGER, "
+			    "bytes INTEGER, requests INTEGER)"
+			    " WITHOUT ROWID;"
+			    "CREATE TABLE IF NOT EXISTS recent(key TEXT, second INTEGER, n INTEGER, PRIMARY KEY(key, "
+			    "second)) WITHOUT ROWID;";
+
+void meter_init(struct meter *m, sqlite3 *db)
+{
+	*m = (struct meter){.db = db, .real_ms = clock_real_ms, .mono_ms = clock_mono_ms};
+}
+
+void meter_release(struct meter *m)
+{
+	for (size_t i = 0; i < m->accounts.cap; i++) {
+		struct account *a = m->accounts.slots[i].key ? m->accounts.slots[i].value : NULL;
+		if (a)
+			free(a->key);
+		free(a);
+	}
+	map_release(&m->accounts);
+}
+
+/* ---- accounts ---- */
+
+static void load(struct meter *m, struct account *a)
+{
+	sqlite3_stmt *st;
+	if (!m->db)
+		return;
+	if (!sqlite3_prepare_v2(m->db, "SELECT tokens, nano, bytes FROM spend WHERE key=?", -1, &st, NULL)) {
+		sqlite3_bind_text(st, 1, a->key, -1, SQLITE_STATIC);
+		if (sqlite3_step(st) == SQLITE_ROW) {
+			a->tokens = sqlite3_column_int64(st, 0);
+			a->nano = sqlite3_column_int64(st, 1);
+			a->bytes = sqlite3_column_int64(st, 2);
+		}
+	}
+	sqlite3_finalize(st);
+	/* Requests of the last minute, from wall time to the clock that cannot jump; from the future count as now */
+	if (!sqlite3_prepare_v2(m->db, "SELECT second, n FROM recent WHERE key=? AND second > ?", -1, &st, NULL)) {
+		int64_t now = m->real_ms() / 1000;
+		sqlite3_bind_text(st, 1, a->key, -1, SQLITE_STATIC);
+		sqlite3_bind_int64(st, 2, now - WINDOW);
+		while (sqlite3_step(st) == SQLITE_ROW) {
+			int64_t ago = now - sqlite3_column_int64(st, 0), at = a->last - (ago > 0 ? ago : 0);
+			a->rate[(at % WINDOW + WINDOW) % WINDOW] += sqlite3_column_int(st, 1);
+		}
+	}
+	sqlite3_finalize(st);
+}
+
+static struct account *account(struct meter *m, const char *key, int64_t day_end)
+{
+	struct account *a = map_get(&m->accounts, key);
+	if (a)
+		return a;
+	a = xcalloc(1, sizeof *a);
+	a->key = xstrdup(key);
+	a->day_end = day_end;
+	a->active_ms = -1;
+	a->last = m->mono_ms() / 1000;
+	load(m, a);
+	map_put(&m->accounts, key, a);
+	return a;
+}
+
+static void accounts_of(struct meter *m, const char *session, const char *project, struct hold *h)
+{
+	char key[160], day[CLOCK_TEXT];
+	int64_t now = m->real_ms() / 1000;
+	snprintf(key, sizeof key, "s:%.150s", session);
+	h->accounts[SCOPE_SESSION] = account(m, key, 0);
+	snprintf(key, sizeof key, "p:%.150s", project);
+	h->accounts[SCOPE_PROJECT] = account(m, key, 0);
+	clock_rfc3339(now * 1000, day);
+	snprintf(key, sizeof key, "d:%.10s", day);
+	h->accounts[SCOPE_DAY] = account(m, key, now / 86400 * 86400 + 86400);
+}
+
+/* Requests of the last minute. */
+static int64_t rate_of(struct meter *m, struct account *a, int *oldest)
+{
+	int64_t now = m->mono_ms() / 1000, sum = 0;
+	for (int64_t s = now - a->last >= WINDOW ? now - WINDOW + 1 : a->last + 1; s <= now; s++)
+		a->rate[s % WINDOW] = 0;
+	a->last = now > a->last ? now : a->last;
+	*oldest = 1;
+	for (int i = 0; i < WINDOW; i++) {
+		int n = a->rate[(a->last - i + WINDOW) % WINDOW];
+		sum += n;
+		if (n)
+			*oldest = WINDOW - i;
+	}
+	return sum;
+}
+
+/* ---- reserving ---- */
+
+static int over(struct denial *d, const struct meter *m, int scope, int limit, const struct account *a, int retry)
+{
+	static const char *const rules[SCOPES][LIMITS] = {
+		{"limit.session.requests-per-minute", "limit.session.concurrency", "limit.session.tokens",
+		 "limit.session.money", "limit.session.bytes"},
+		{"limit.project.requests-per-minute", "limit.project.concurrency", "limit.project.tokens",
+		 "limit.project.money", "limit.project.bytes"},
+		{"limit.day.requests-per-minute", "limit.day.concurrency", "limit.day.tokens", "limit.day.money",
+		 "limit.day.bytes"}};
+	static const char *const words[] = {"requests a minute", "requests at a time", "tokens", "money", "bytes"};
+	deny(d, 429, rules[scope][limit], "the limit of %s for %s is reached", words[limit],
+	     scope == SCOPE_DAY	      ? "this day"
+	     : scope == SCOPE_SESSION ? "this session"
+				      : "this project");
+	int64_t left = a->day_end ? a->day_end - m->real_ms() / 1000 : 0;
+	d->retry_after = retry ? retry : left > 0 ? (int)left : 0;
+	return -EPERM;
+}
+
+static int64_t nano_of(int64_t tokens, int64_t pico)
+{
+	__int128 n = (__int128)tokens * pico;
+	n = (n + 999) / 1000;
+	return n > INT64_MAX / 8 ? INT64_MAX / 8 : (int64_t)n;
+}
+
+int64_t meter_cost(const struct price *c, const struct usage *u)
+{
+	return nano_of(u->input, c->input) + nano_of(u->output, c->output) + nano_of(u->cache_read, c->cache_read) +
+	       nano_of(u->cache_write, c->cache_write);
+}
+
+/* The most that an input can cost, whatever part of it is cached. */
+static int64_t input_price(const struct price *c)
+{
+	int64_t most = c->input > c->cache_write ? c->input : c->cache_write;
+	return most > c->cache_read ? most : c->cache_read;
+}
+
+/* How long the answer may be under the limits of one account; -1: not even the input fits. */
+static int64_t room(const struct ask *q, const struct account *a, const int64_t *limits, int *which)
+{
+	int64_t most = INT64_MAX;
+	if (limits[LIMIT_TOKENS] != LIMIT_OFF) {
+		most = limits[LIMIT_TOKENS] - a->tokens - q->input;
+		*which = LIMIT_TOKENS;
+	}
+	if (limits[LIMIT_MONEY] != LIMIT_OFF && (q->price->output || q->price->input)) {
+		int64_t left = limits[LIMIT_MONEY] - a->nano - nano_of(q->input, input_price(q->price));
+		int64_t n = left < 0	       ? -1
+			    : q->price->output ? (int64_t)((__int128)left * 1000 / q->price->output)
+					       : INT64_MAX;
+		if (n < most) {
+			most = n;
+			*which = LIMIT_MONEY;
+		}
+	}
+	return most;
+}
+
+static int check_counts(struct meter *m, const struct policy *p, struct hold *h, struct denial *d)
+{
+	for (int s = 0; s < SCOPES; s++) {
+		struct account *a = h->accounts[s];
+		const int64_t *l = p->limits[s];
+		int oldest;
+		if (l[LIMIT_RATE] != LIMIT_OFF && rate_of(m, a, &oldest) >= l[LIMIT_RATE])
+			return over(d, m, s, LIMIT_RATE, a, oldest);
+		if (a->running >= l[LIMIT_CONCURRENCY])
+			return over(d, m, s, LIMIT_CONCURRENCY, a, 1);
+		if (a->bytes >= l[LIMIT_BYTES])
+			return over(d, m, s, LIMIT_BYTES, a, 0);
+	}
+	return 0;
+}
+
+/* Finds what the answer may have at most, and reserves that. */
+static int size_up(struct meter *m, const struct policy *p, const struct ask *q, struct hold *h, struct denial *d)
+{
+	bool counts = false;
+	int64_t want = q->answer == INT64_MAX ? p->answer_tokens : q->answer, answer = want;
+	for (int s = 0; s < SCOPES; s++) {
+		int which = LIMIT_TOKENS;
+		int64_t most = room(q, h->accounts[s], p->limits[s], &which);
+		if (most == INT64_MAX)
+			continue;
+		counts = true;
+		if (most < 0 || (most == 0 && want))
+			return over(d, m, s, which, h->accounts[s], 0);
+		answer = most < answer ? most : answer;
+	}
+	h->answer = counts && (answer != q->answer) ? answer : INT64_MAX;
+	h->tokens = q->input + answer;
+	h->nano = nano_of(q->input, input_price(q->price)) + nano_of(answer, q->price->output);
+	return 0;
+}
+
+static void keys_of(const struct hold *h, struct meter_change *c)
+{
+	for (int s = 0; s < SCOPES; s++)
+		snprintf(c->keys[s], sizeof c->keys[s], "%s", h->accounts[s]->key);
+}
+
+int meter_reserve(struct meter *m, const struct policy *p, const char *session, const char *project,
+		  const struct ask *ask, struct hold *h, struct meter_change *change, struct denial *d)
+{
+	*h = (struct hold){.answer = INT64_MAX};
+	*change = (struct meter_change){0};
+	accounts_of(m, session, project, h);
+	int rc = check_counts(m, p, h, d), ignored;
+	if (!rc && ask)
+		rc = size_up(m, p, ask, h, d);
+	if (rc)
+		return rc;
+	for (int s = 0; s < SCOPES; s++) {
+		struct account *a = h->accounts[s];
+		change->rate[s] = p->limits[s][LIMIT_RATE] != LIMIT_OFF;
+		rate_of(m, a, &ignored);
+		a->rate[a->last % WINDOW]++;
+		a->running++;
+		a->active_ms = m->mono_ms();
+		a->tokens += h->tokens;
+		a->nano += h->nano;
+	}
+	h->open = true;
+	keys_of(h, change);
+	change->tokens = h->tokens;
+	change->nano = h->nano;
+	change->second = m->real_ms() / 1000;
+	return 0;
+}
+
+static void add(struct meter *m, struct hold *h, int64_t tokens, int64_t nano)
+{
+	for (int s = 0; s < SCOPES; s++) {
+		h->accounts[s]->tokens += tokens;
+		h->accounts[s]->nano += nano;
+		h->accounts[s]->running--;
+		h->accounts[s]->active_ms = m->mono_ms();
+	}
+	h->open = false;
+}
+
+void meter_settle(struct meter *m, struct hold *h, const struct price *price, const struct usage *u,
+		  struct meter_change *change)
+{
+	*change = (struct meter_change){0};
+	if (!h->open)
+		return;
+	int64_t tokens = u ? u->input + u->output + u->cache_read + u->cache_write : h->tokens;
+	int64_t nano = u ? meter_cost(price, u) : h->nano;
+	keys_of(h, change);
+	change->tokens = tokens - h->tokens;
+	change->nano = nano - h->nano;
+	add(m, h, change->tokens, change->nano);
+	h->tokens = tokens;
+	h->nano = nano;
+}
+
+void meter_cancel(struct meter *m, struct hold *h)
+{
+	if (h->open)
+		add(m, h, -h->tokens, -h->nano);
+}
+
+int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t n)
+{
+	int rc = 0;
+	for (int s = 0; s < SCOPES; s++) {
+		h->accounts[s]->bytes += n;
+		if (h->accounts[s]->bytes > p->limits[s][LIMIT_BYTES])
+			rc = -EDQUOT;
+	}
+	return rc;
+}
+
+void meter_spend(struct meter *m, const char *session, int64_t *tokens, int64_t *nano)
+{
+	char key[160];
+	snprintf(key, sizeof key, "s:%.150s", session);
+	struct account *a = account(m, key, 0);
+	*tokens = a->tokens;
+	*nano = a->nano;
+}
+
+int64_t meter_last(struct meter *m, const char *session)
+{
+	char key[160];
+	snprintf(key, sizeof key, "s:%.150s", session);
+	const struct account *a = map_get(&m->accounts, key);
+	return a ? a->active_ms : -1;
+}
+
+/* ---- on the writer's thread ---- */
+
+/* A statement of the connection that has this text, prepared once. The ledger finalizes them when it closes. */
+static sqlite3_stmt *statement(sqlite3 *db, const char *text)
+{
+	for (sqlite3_stmt *st = NULL; (st = sqlite3_next_stmt(db, st));)
+		if (!strcmp(sqlite3_sql(st), text))
+			return st;
+	sqlite3_stmt *st = NULL;
+	sqlite3_prepare_v3(db, text, -1, SQLITE_PREPARE_PERSISTENT, &st, NULL);
+	return st;
+}
+
+static int step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
+{
+	int rc = sqlite3_step(st) == SQLITE_DONE ? 0
+						 : err_set(err, EIO, "spend cannot be written: %s", sqlite3_errmsg(db));
+	sqlite3_reset(st);
+	return rc;
+}
+
+int meter_write(sqlite3 *db, const struct meter_change *c, struct err *err)
+{
+	sqlite3_stmt *spend = statement(db, "INSERT INTO spend VALUES(?1,?2,?3,?4,?5) ON CONFLICT(key) DO UPDATE SET "
+					    "tokens=tokens+?2, nano=nano+?3, bytes=bytes+?4, requests=requests+?5");
+	sqlite3_stmt *recent = statement(db, "INSERT INTO recent VALUES(?1,?2,1) ON CONFLICT DO UPDATE SET n=n+1");
+	int rc = spend && recent ? 0 : err_set(err, EIO, "spend cannot be written: %s", sqlite3_errmsg(db));
+	for (int s = 0; !rc && s < SCOPES && *c->keys[s]; s++) {
+		sqlite3_bind_text(spend, 1, c->keys[s], -1, SQLITE_STATIC);
+		sqlite3_bind_int64(spend, 2, c->tokens);
+		sqlite3_bind_int64(spend, 3, c->nano);
+		sqlite3_bind_int64(spend, 4, c->bytes);
+		sqlite3_bind_int64(spend, 5, c->second != 0);
+		rc = step(db, spend, err);
+		if (rc || !c->second || !c->rate[s])
+			continue;
+		sqlite3_bind_text(recent, 1, c->keys[s], -1, SQLITE_STATIC);
+		sqlite3_bind_int64(recent, 2, c->second);
+		rc = step(db, recent, err);
+	}
+	if (!rc && c->second && c->second % 64 == 0) { /* old seconds say nothing any more */
+		sqlite3_stmt *old = statement(db, "DELETE FROM recent WHERE second < ?");
+		sqlite3_bind_int64(old, 1, c->second - 2 * WINDOW);
+		rc = step(db, old, err);
+	}
+	return rc;
+}

@@ -1,0 +1,91 @@
+/* The policy: what may be asked, of whom, by which limits and at what price. A text of lines that a person edits; read
+ * as a whole, refused as a whole with line and reason. Immutable once read; ref-counted; one thread. The words of the
+ * text are explained in the default policy (policy_default.c), which is written at first start. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/base/buf.h"
+#include "backend/base/err.h"
+#include "backend/base/list.h"
+
+enum api { API_MESSAGES, API_COUNT_TOKENS, API_CHAT, API_RESPONSES, API_MODELS, API_N };
+enum kind { KIND_ANTHROPIC, KIND_OPENAI, KIND_RESPONSES };
+enum scope { SCOPE_SESSION, SCOPE_PROJECT, SCOPE_DAY, SCOPES };
+enum limit { LIMIT_RATE, LIMIT_CONCURRENCY, LIMIT_TOKENS, LIMIT_MONEY, LIMIT_BYTES, LIMITS };
+enum feature { FEATURE_SERVER_TOOLS = 1, FEATURE_URL_CONTENT = 2, FEATURE_STORED_OBJECTS = 4 };
+enum egress { EGRESS_NONE, EGRESS_REGISTRIES, EGRESS_INTERNET };
+
+#define LIMIT_OFF INT64_MAX
+
+struct words { /* a list of strings */
+	char **p;
+	size_t n;
+};
+
+struct provider {
+	struct list link;
+	char *name, *url; /* url without a trailing slash or /v1 */
+	char *key, *ca;	  /* name of its key; file of certificates, or NULL */
+	enum kind kind;
+	bool local;		  /* loopback or LAN: costs nothing by default and needs no key */
+	const char *output_field; /* for chat: what caps the answer's length */
+};
+
+struct route {
+	bool on;
+	struct words query, fields;
+};
+
+struct price { /* picodollars a token, which is the same as microdollars a million tokens */
+	struct list link;
+	char *glob;
+	int64_t input, output, cache_read, cache_write;
+};
+
+struct model_rule {
+	struct list link;
+	char *glob;
+	const struct provider *provider;
+};
+
+struct host_rule { /* HOST[:PORT]; a port of 0 is 443 or 80 by the kind of request */
+	struct list link;
+	char *host;
+	int port;
+	char *to;    /* map: the ADDRESS:PORT that is dialled instead; or NULL */
+	bool vendor; /* egress vendor: for the model vendor's own client on the host */
+};
+
+struct policy {
+	int refs;
+	char *text;
+	struct route routes[API_N];
+	struct list providers, models, prices, hosts, maps;
+	int features;
+	int64_t limits[SCOPES][LIMITS]; /* money in nanodollars */
+	int64_t answer_tokens;		/* reserved for an answer whose request names no maximum */
+	int64_t body_max;
+};
+
+int policy_parse(const char *text, size_t n, struct policy **out, struct err *err); /* words: "line 3: ..." */
+/* One line alone, for a file that is written line by line. */
+int policy_line(const char *line, size_t n, struct err *err);
+struct policy *policy_get(struct policy *p);
+void policy_put(struct policy *p);
+extern const char policy_default[];
+
+/* The API that method and path name exactly, or API_N. */
+enum api policy_api(const char *method, size_t method_n, const char *path, size_t path_n);
+const char *api_method(enum api api);
+const char *api_path(enum api api);
+bool api_served(enum api api, enum kind kind);
+bool glob_match(const char *glob, const char *text);
+void words_release(struct words *w);
+bool words_have(const struct words *w, const char *word, size_t n);
+/* The provider that serves the model by this API, or NULL. */
+const struct provider *policy_provider(const struct policy *p, enum api api, const char *model);
+/* The price of a model there, or NULL if none is known. */
+const struct price *policy_price(const struct policy *p, const struct provider *provider, const char *model);
+const struct host_rule *policy_map(const struct policy *p, const char *host, int port);
+const struct host_rule *policy_host(const struct policy *p, const char *host, int port, bool vendor);

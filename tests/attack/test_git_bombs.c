@@ -1,0 +1,136 @@
+/* Commits that are small to send and endless to look at. What a sandbox commits is shown and judged on the host, which
+ * must come to an end with it and need little memory. */
+#include <git2.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "backend/base/clock.h"
+#include "backend/repo.h"
+#include "tests/unit/check.h"
+#include "tests/unit/git_fixture.h"
+
+#define TIME_MS	   20000
+#define MEMORY_MIB 600
+
+static char *app;
+
+/* Runs fn in a child with little memory. True if it came back in time with 0. */
+static bool bounded(int (*fn)(const char *base, const char *head), const char *base, const char *head)
+{
+	int64_t end = clock_mono_ms() + TIME_MS;
+	int status = -1;
+	fflush(stdout);
+	pid_t pid = fork();
+	if (!pid) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+		struct rlimit r = {(rlim_t)MEMORY_MIB << 20, (rlim_t)MEMORY_MIB << 20};
+		setrlimit(RLIMIT_AS, &r);
+#endif
+		_exit(fn(base, head) ? 1 : 0);
+	}
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (clock_mono_ms() > end) {
+			kill(pid, SIGKILL);
+			waitpid(pid, &status, 0);
+			printf("# it does not come to an end\n");
+			return false;
+		}
+		clock_sleep_ms(5);
+	}
+	if (status)
+		printf("# wait status %#x\n", status);
+	return status == 0;
+}
+
+/* 0, or words on standard output. */
+static int show(const char *base, const char *head)
+{
+	CLEAN_BUF struct buf diff = BUF_INIT, changes = BUF_INIT, commits = BUF_INIT;
+	struct err err = ERR_INIT;
+	int rc = repo_diff(app, base, head, &diff, &err);
+	rc = rc ? rc : repo_changes(app, base, head, &changes, &err);
+	rc = rc ? rc : repo_commits(app, base, head, &commits, &err);
+	if (rc)
+		printf("# %s\n", err.text);
+	fflush(stdout);
+	return rc || diff.n > REPO_TEXT_MAX + 1000 || changes.n > REPO_TEXT_MAX + 1000 || !changes.n;
+}
+
+static int look(const char *base, const char *head)
+{
+	CLEAN_BUF struct buf words = BUF_INIT;
+	struct err err = ERR_INIT;
+	int rc = repo_not_carried(app, head, &words, &err);
+	printf("# %d %s%s\n", rc, err.text, buf_str(&words));
+	fflush(stdout);
+	return 0; /* what it says is its own; that it ends is what counts */
+}
+
+/* A commit of this tree upon HEAD. */
+static const char *commit_of(const char *tree)
+{
+	return sh("cd app; git commit-tree -p HEAD -m bomb %s", tree);
+}
+
+TEST(many_files_of_few_objects)
+{
+	make_project();
+	const char *base = sh("git -C app rev-parse HEAD");
+	const char *tree = sh("cd app; b=$(echo x | git hash-object -w --stdin); k=blob m=100644;"
+			      "for level in 1 2 3 4 5 6 7 8 9 10; do b=$(for i in 0 1 2 3 4 5 6 7 8 9; do "
+			      "printf '%%s %%s %%s\\tf%%s\\n' $m $k $b $i; done | git mktree); k=tree m=040000; done;"
+			      "echo $b");
+	const char *head = commit_of(tree);
+	CHECK(bounded(show, base, head));
+	CHECK(bounded(look, base, head));
+	const char *back = sh("cd app; git commit-tree -p %s -m gone %s^{tree}", head, base);
+	CHECK(bounded(show, head, back));
+}
+
+/* Folders in folders, with one file at the bottom. */
+static void deep_tree(int depth, char hex[COMMIT_TEXT])
+{
+	git_repository *repo = NULL;
+	git_oid id;
+	git_repository_open(&repo, app);
+	git_blob_create_from_buffer(&id, repo, "x\n", 2);
+	for (int i = 0; i < depth; i++) {
+		git_treebuilder *b = NULL;
+		git_treebuilder_new(&b, repo, NULL);
+		git_treebuilder_insert(NULL, b, "d", &id, i ? GIT_FILEMODE_TREE : GIT_FILEMODE_BLOB);
+		git_treebuilder_write(&id, b);
+		git_treebuilder_free(b);
+	}
+	git_repository_free(repo);
+	git_oid_tostr(hex, COMMIT_TEXT, &id);
+}
+
+TEST(deep_folders)
+{
+	char tree[COMMIT_TEXT];
+	make_project();
+	const char *base = sh("git -C app rev-parse HEAD");
+	deep_tree(20000, tree);
+	const char *head = commit_of(tree);
+	CHECK(bounded(show, base, head));
+	CHECK(bounded(look, base, head));
+}
+
+TEST(large_files_of_nothing)
+{
+	make_project();
+	const char *base = sh("cd app; truncate -s 400M z; git -c core.compression=1 add .; git commit -qm zeros; "
+			      "git rev-parse HEAD");
+	const char *head = sh("cd app; mkdir d; git mv z d/y; echo y >>d/y; git -c core.compression=1 add .; "
+			      "git commit -qm moved; git rev-parse HEAD");
+	CHECK(bounded(show, base, head));
+}
+
+__attribute__((constructor(101))) static void setup(void)
+{
+	fixture_begin();
+	repo_begin(NULL);
+	app = at("app");
+}
+
+CHECK_MAIN()

@@ -1,0 +1,242 @@
+/* Limits: never above one, whatever happens at the same time; what is settled is what was used; counters survive. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "backend/base/mem.h"
+#include "check.h"
+#include "gateway/meter.h"
+#include "gateway/token.h"
+
+static int64_t now_ms = 1764450000000;
+
+static int64_t fake_clock(void)
+{
+	return now_ms;
+}
+
+static struct meter fresh(sqlite3 *db)
+{
+	struct meter m;
+	meter_init(&m, db);
+	m.real_ms = m.mono_ms = fake_clock;
+	return m;
+}
+
+static struct policy *limits(const char *text)
+{
+	struct policy *p = NULL;
+	struct err err = ERR_INIT;
+	if (policy_parse(text, strlen(text), &p, &err))
+		printf("# %s\n", err.text);
+	return p;
+}
+
+static const struct price three = {.input = 3000000, .output = 15000000, .cache_read = 300000, .cache_write = 3750000};
+
+static struct ask request(int64_t input, int64_t answer)
+{
+	return (struct ask){.api = API_MESSAGES, .price = &three, .input = input, .answer = answer};
+}
+
+/* 100 clients, each over and over, at the last units: what is reserved and used is never above the limit. */
+TEST(meter_race_at_the_last_unit)
+{
+	struct policy *p = limits("limit session money 0.1\nlimit project tokens 9000\n");
+	struct meter m = fresh(NULL);
+	struct hold holds[100] = {0};
+	unsigned seed = 7;
+	int allowed = 0, refused = 0;
+	int64_t tokens, nano;
+	for (int i = 0; i < 20000; i++) {
+		struct hold *h = &holds[rand_r(&seed) % 100];
+		struct meter_change c;
+		struct denial d;
+		if (h->open) {
+			struct usage u = {.input = rand_r(&seed) % 50};
+			u.output = rand_r(&seed) % 20;
+			meter_settle(&m, h, &three, rand_r(&seed) % 20 ? &u : NULL, &c);
+		} else {
+			struct ask q = request(50, rand_r(&seed) % 3 ? 200 : INT64_MAX);
+			if (meter_reserve(&m, p, "s", "p", &q, h, &c, &d))
+				refused++;
+			else
+				allowed++;
+			CHECK(!h->open || h->tokens > 50);
+		}
+		meter_spend(&m, "s", &tokens, &nano);
+		CHECK(tokens <= 9000 && nano <= 100000000);
+	}
+	CHECK(allowed > 100 && refused > 100);
+	meter_release(&m);
+	policy_put(p);
+}
+
+TEST(meter_clamps_and_settles)
+{
+	struct policy *p = limits("limit day money 0.018\n"); /* 1000 tokens in, 1000 out */
+	struct meter m = fresh(NULL);
+	struct hold h;
+	struct meter_change c;
+	struct denial d;
+	struct ask q = request(1000, 100000);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
+	CHECK_INT(h.answer, 950); /* a cached input could cost more */
+	CHECK_INT(h.nano, 1000 * 3750 + 950 * 15000);
+	CHECK_INT(c.nano, h.nano);
+	struct hold other;
+	CHECK_INT(meter_reserve(&m, p, "t", "q", &q, &other, &c, &d), -EPERM);
+	CHECK_STR(d.rule, "limit.day.money");
+	CHECK_INT(d.status, 429);
+	CHECK(d.retry_after > 0 && d.retry_after <= 86400);
+	struct usage u = {.input = 100, .output = 10, .cache_read = 900};
+	meter_settle(&m, &h, &three, &u, &c);
+	int64_t tokens, nano;
+	meter_spend(&m, "s", &tokens, &nano);
+	CHECK_INT(tokens, 1010);
+	CHECK_INT(nano, 100 * 3000 + 10 * 15000 + 900 * 300);
+	CHECK_INT(c.nano, nano - (1000 * 3750 + 950 * 15000));
+	meter_settle(&m, &h, &three, &u, &c); /* once only */
+	meter_spend(&m, "s", &tokens, &nano);
+	CHECK_INT(tokens, 1010);
+	q = request(10, 5); /* small enough: not touched */
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
+	CHECK(h.answer == INT64_MAX);
+	meter_cancel(&m, &h);
+	meter_spend(&m, "s", &tokens, &nano);
+	CHECK_INT(tokens, 1010);
+	now_ms += 86400000; /* another day */
+	q = request(1000, 100000);
+	CHECK_INT(meter_reserve(&m, p, "t", "q", &q, &other, &c, &d), 0);
+	meter_release(&m);
+	policy_put(p);
+}
+
+TEST(meter_rate_and_concurrency)
+{
+	struct policy *p = limits("limit session requests-per-minute 5\nlimit project concurrency 3\n");
+	struct meter m = fresh(NULL);
+	struct hold h[4];
+	struct meter_change c;
+	struct denial d;
+	struct ask q = request(10, 10);
+	for (int i = 0; i < 3; i++)
+		CHECK_INT(meter_reserve(&m, p, "a", "p", &q, &h[i], &c, &d), 0);
+	CHECK_INT(meter_reserve(&m, p, "b", "p", &q, &h[3], &c, &d), -EPERM);
+	CHECK_STR(d.rule, "limit.project.concurrency");
+	CHECK_INT(d.retry_after, 1);
+	for (int i = 0; i < 3; i++)
+		meter_settle(&m, &h[i], &three, NULL, &c);
+	for (int i = 0; i < 2; i++) {
+		CHECK_INT(meter_reserve(&m, p, "a", "p", &q, &h[0], &c, &d), 0);
+		meter_settle(&m, &h[0], &three, NULL, &c);
+	}
+	CHECK_INT(meter_reserve(&m, p, "a", "p", &q, &h[0], &c, &d), -EPERM);
+	CHECK_STR(d.rule, "limit.session.requests-per-minute");
+	CHECK(d.retry_after >= 60 && d.retry_after <= 61);
+	/* over many minutes: never more than 5 in any 60 seconds */
+	int64_t times[600];
+	int n = 0;
+	for (int i = 0; i < 3000; i++) {
+		now_ms += 137;
+		if (!meter_reserve(&m, p, "z", "p", &q, &h[0], &c, &d)) {
+			meter_settle(&m, &h[0], &three, NULL, &c);
+			times[n++] = now_ms;
+		}
+		CHECK(n < 6 || times[n - 1] - times[n - 6] >= 60000);
+	}
+	CHECK(n >= 25);
+	meter_release(&m);
+	policy_put(p);
+}
+
+TEST(meter_bytes_limit)
+{
+	struct policy *p = limits("limit session bytes 1000\n");
+	struct meter m = fresh(NULL);
+	struct hold h;
+	struct meter_change c;
+	struct denial d;
+	CHECK_INT(meter_reserve(&m, p, "s", "p", NULL, &h, &c, &d), 0);
+	CHECK_INT(meter_bytes(&m, p, &h, 900), 0);
+	CHECK_INT(meter_bytes(&m, p, &h, 200), -EDQUOT);
+	meter_settle(&m, &h, NULL, NULL, &c);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", NULL, &h, &c, &d), -EPERM);
+	CHECK_STR(d.rule, "limit.session.bytes");
+	meter_release(&m);
+	policy_put(p);
+}
+
+TEST(meter_survives)
+{
+	sqlite3 *db;
+	sqlite3_open(":memory:", &db);
+	sqlite3_exec(db, meter_schema, NULL, NULL, NULL);
+	struct policy *p = limits("limit session requests-per-minute 2\nlimit session tokens 10000\n");
+	struct meter m = fresh(db);
+	struct hold h;
+	struct meter_change c;
+	struct denial d;
+	struct ask q = request(100, 200);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
+	CHECK_INT(meter_write(db, &c, NULL), 0);
+	struct usage u = {.input = 70, .output = 30};
+	meter_settle(&m, &h, &three, &u, &c);
+	CHECK_INT(meter_write(db, &c, NULL), 0);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0); /* and killed before it is settled */
+	CHECK_INT(meter_write(db, &c, NULL), 0);
+	meter_release(&m);
+	m = fresh(db);
+	int64_t tokens, nano;
+	meter_spend(&m, "s", &tokens, &nano);
+	CHECK_INT(tokens, 100 + 300);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), -EPERM);
+	CHECK_STR(d.rule, "limit.session.requests-per-minute");
+	now_ms += 62000;
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
+	meter_release(&m);
+	policy_put(p);
+	for (sqlite3_stmt *st; (st = sqlite3_next_stmt(db, NULL));)
+		sqlite3_finalize(st);
+	sqlite3_close(db);
+}
+
+TEST(tokens_survive)
+{
+	sqlite3 *db;
+	sqlite3_open(":memory:", &db);
+	sqlite3_exec(db, token_schema, NULL, NULL, NULL);
+	struct tokens t, again;
+	char text[TOKEN_TEXT], second[TOKEN_TEXT];
+	tokens_init(&t);
+	struct token *a = token_mint(&t, TOKEN_ENGINE, "7", "app", EGRESS_NONE, NULL, text);
+	struct token *b = token_mint(&t, TOKEN_SANDBOX, "7", "app", EGRESS_REGISTRIES, "/x.sock", second);
+	CHECK(a && b && strcmp(text, second) && strlen(text) == 70);
+	CHECK_INT(token_save(db, a, NULL) | token_save(db, b, NULL), 0);
+	CHECK(token_find(&t, text, strlen(text)) == a);
+	CHECK(!token_find(&t, text, strlen(text) - 1));
+	text[40] ^= 1;
+	CHECK(!token_find(&t, text, strlen(text)));
+	text[40] ^= 1;
+	CHECK(token_named(&t, "zzzzzzzz") == NULL);
+	tokens_init(&again);
+	CHECK_INT(tokens_load(&again, db, NULL), 0);
+	struct token *back = token_find(&again, second, strlen(second));
+	CHECK(back && back->network == EGRESS_REGISTRIES && !strcmp(back->socket, "/x.sock") &&
+	      back->kind == TOKEN_SANDBOX);
+	token_get(back);
+	CHECK_INT(token_drop(db, back->hash, NULL), 0);
+	token_revoke(&again, back);
+	CHECK(!token_find(&again, second, strlen(second)));
+	CHECK(back->revoked);
+	token_put(back);
+	tokens_release(&again);
+	tokens_init(&again);
+	tokens_load(&again, db, NULL);
+	CHECK(!token_find(&again, second, strlen(second)) && token_find(&again, text, strlen(text)));
+	tokens_release(&again);
+	tokens_release(&t);
+	sqlite3_close(db);
+}
+
+CHECK_MAIN()
