@@ -22,7 +22,7 @@ void new_session_free(struct new_session *n)
 {
 	if (!n)
 		return;
-	char *fields[] = {n->name, n->project, n->sandbox, n->size, n->message, n->branch, n->commit, n->lacks};
+	char *fields[] = {n->name, n->project, n->sandbox, n->size, n->message, n->branch, n->commit};
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
 		free(fields[i]);
 	for (int i = 0; i < SETTING_KINDS; i++)
@@ -33,16 +33,12 @@ void new_session_free(struct new_session *n)
 int create_look(struct new_session *n, struct err *err)
 {
 	struct repo_head h = {0};
-	CLEAN_BUF struct buf lacks = BUF_INIT;
-	int rc = repo_head(n->project, &h, err);
+	int rc = repo_tip(n->project, &h, err);
 	if (rc)
 		return rc;
 	n->branch = xstrdup(h.branch ? h.branch : "HEAD");
 	n->commit = xstrdup(h.commit);
-	n->uncommitted = h.uncommitted;
 	repo_head_release(&h);
-	if (!repo_not_carried(n->project, n->commit, &lacks, NULL) && lacks.n)
-		n->lacks = buf_take(&lacks);
 	return 0;
 }
 
@@ -50,18 +46,7 @@ static int log_start(struct tx *tx, struct session *s, const struct new_session 
 {
 	CLEAN_FREE char *from = xasprintf("session %" PRId64 " of %s at %s %.12s, sandbox %s", s->id, n->project,
 					  n->branch, n->commit, n->sandbox);
-	int rc = log_add(tx, s, from, err);
-	if (!rc && n->uncommitted) {
-		CLEAN_FREE char *line = xasprintf(
-			"%zu changed or untracked file%s of the checkout are not committed and so not in the sandbox",
-			n->uncommitted, n->uncommitted == 1 ? "" : "s");
-		rc = log_add(tx, s, line, err);
-	}
-	char *rest = n->lacks;
-	for (char *line; !rc && rest && (line = strsep(&rest, "\n"));)
-		if (*line)
-			rc = log_add(tx, s, line, err);
-	return rc;
+	return log_add(tx, s, from, err);
 }
 
 static int create_fn(struct tx *tx, void *arg, struct err *err)

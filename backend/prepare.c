@@ -131,10 +131,35 @@ void worker_env_drop(struct worker *w)
 
 /* ---- steps ---- */
 
+/* What the checkout has and the sandbox has not, a line each. */
+static void not_carried(struct worker *w, struct buf *out)
+{
+	struct repo_head h = {0};
+	if (!repo_head(w->s->project, &h, NULL) && h.uncommitted)
+		buf_addf(
+			out,
+			"%zu changed or untracked file%s of the checkout are not committed and so not in the sandbox\n",
+			h.uncommitted, h.uncommitted == 1 ? "" : "s");
+	repo_head_release(&h);
+	repo_not_carried(w->s->project, w->s->base_commit, out, NULL);
+}
+
+struct ready {
+	char *clone;
+	struct buf lacks;
+};
+
 static int prepared_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
-	session_set(&s->clone, arg);
-	int rc = log_add(tx, s, "the sandbox is ready", err);
+	struct ready *r = arg;
+	int rc = 0;
+	session_set(&s->clone, r->clone);
+	CLEAN_FREE char *copy = xstrdup(buf_str(&r->lacks));
+	char *rest = copy;
+	for (char *line; !rc && (line = strsep(&rest, "\n"));)
+		if (*line)
+			rc = log_add(tx, s, line, err);
+	rc = rc ? rc : log_add(tx, s, "the sandbox is ready", err);
 	return rc ? rc : session_event(tx, s, EVENT_PREPARED, NULL, err);
 }
 
@@ -151,8 +176,13 @@ int prepare_step(struct worker *w, struct err *err)
 		CLEAN_FREE char *path = clone_path(w);
 		killpoint("prepare.clone");
 		rc = make_clone(w, path, w->s->base_commit, err);
-		if (!rc)
-			return worker_commit(w, prepared_fn, path, err);
+		if (!rc) {
+			struct ready r = {.clone = path};
+			not_carried(w, &r.lacks);
+			rc = worker_commit(w, prepared_fn, &r, err);
+			buf_release(&r.lacks);
+			return rc;
+		}
 	}
 	worker_env_drop(w);
 	if (atomic_load(&w->cancel))

@@ -200,7 +200,7 @@ static int count_uncommitted(const char *path, size_t *n, struct err *err)
 	return rc;
 }
 
-int repo_head(const char *path, struct repo_head *out, struct err *err)
+int repo_tip(const char *path, struct repo_head *out, struct err *err)
 {
 	CLEAN_GIT(git_repository) *repo = NULL;
 	CLEAN_GIT(git_reference) *head = NULL;
@@ -215,6 +215,14 @@ int repo_head(const char *path, struct repo_head *out, struct err *err)
 	git_oid_tostr(out->commit, sizeof out->commit, git_reference_target(head));
 	if (git_reference_is_branch(head))
 		out->branch = xstrdup(git_reference_shorthand(head));
+	return 0;
+}
+
+int repo_head(const char *path, struct repo_head *out, struct err *err)
+{
+	int rc = repo_tip(path, out, err);
+	if (rc)
+		return rc;
 	identity(path, out);
 	rc = count_uncommitted(path, &out->uncommitted, err);
 	if (rc)

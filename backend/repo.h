@@ -37,6 +37,8 @@ struct repo_head {
 	size_t uncommitted; /* changed and untracked files (an untracked folder counts once) */
 };
 int repo_head(const char *path, struct repo_head *out, struct err *err);
+/* Its branch and commit alone: quick, whatever the size of the checkout; runs no git. */
+int repo_tip(const char *path, struct repo_head *out, struct err *err);
 void repo_head_release(struct repo_head *h);
 
 /* What a clone of commit lacks, in words, a line each: submodules, files in Git LFS. Nothing: out stays as it is. */

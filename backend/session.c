@@ -334,6 +334,11 @@ bool session_idle(const struct session *s)
 	return s->state == STATE_IDLE && !s->waiting && !s->unanswered;
 }
 
+bool session_has_work(const struct session *s)
+{
+	return s->state != STATE_IDLE && s->state != STATE_FAILED;
+}
+
 static char *running_status(const struct session *s)
 {
 	int64_t left = s->retry_ms - clock_real_ms();

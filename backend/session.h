@@ -81,6 +81,7 @@ void session_detail(struct tx *tx, struct session *s, const char *fmt, ...) __at
 /* The line of the `status` file. tool: name of the running tool or NULL. malloc'd. */
 char *session_status(const struct session *s);
 bool session_idle(const struct session *s);
+bool session_has_work(const struct session *s); /* its state calls for a step */
 const char *state_name(enum state state);
 
 /* Replaces a malloc'd string of a record. */

@@ -301,11 +301,13 @@ static void touch(struct store *st)
 {
 	for (size_t i = 0; i < st->batch.n; i++) {
 		struct session *s = by_id(st, st->batch.id[i]);
+		bool work = !s || session_has_work(s);
 		if (s && s->destroyed_ms) {
 			put_by_id(st, s->id, NULL);
 			session_free(s);
 		}
-		st->opt.touched(st->opt.arg, st->batch.id[i]);
+		if (work)
+			st->opt.touched(st->opt.arg, st->batch.id[i]);
 	}
 }
 

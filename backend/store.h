@@ -50,7 +50,7 @@ void store_request(struct store *st, tx_fn *fn, struct request *r);
 struct store_options {
 	const char *path; /* of the database */
 	struct queue *notes;
-	/* After each commit, for each touched session, on the store thread; must not block. */
+	/* After each commit, for each touched session that has something to do, on the store thread; must not block. */
 	void (*touched)(void *arg, int64_t session);
 	/* A fresh root view without events and workers; called on the store thread. */
 	struct root_view *(*root)(void *arg, struct tx *tx);

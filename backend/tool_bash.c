@@ -77,7 +77,7 @@ static int collect(const struct tool_run *t, const struct env_job *job, int time
 	}
 	remarks(t, job, shown, spill, timeout_ms, out);
 	out->job = true;
-	out->keep = spill != NULL;
+	out->keep = shown < job->output;
 	return 0;
 }
 

@@ -98,8 +98,7 @@ int env_ack(struct env *env, const char *job, bool keep, char **path, struct err
 
 int env_kept(struct env *env, const char *job, char **path, struct err *err)
 {
-	int rc = ack(env, job, WIRE_WHERE, path, err);
-	return rc || *path ? rc : err_set(err, EPROTO, "the tool daemon's answer has no path");
+	return ack(env, job, WIRE_WHERE, path, err);
 }
 
 int env_end_job(const struct paths *paths, const char *kind, int64_t id, const char *job, int ms, struct err *err)

@@ -143,7 +143,8 @@ int env_end_job(const struct paths *paths, const char *kind, int64_t id, const c
 /* Forgets a job. keep: its output file stays in the sandbox and *path (malloc'd) names it: the spill file. Old ones are
  * removed (guest/kept.h says when). */
 int env_ack(struct env *env, const char *job, bool keep, char **path, struct err *err);
-/* Where that file will be (malloc'd); forgets nothing. So a path can be committed before the job is forgotten. */
+/* Where that file will be (malloc'd; NULL if the sandbox does not say); forgets nothing. So a path can be committed
+ * before the job is forgotten. */
 int env_kept(struct env *env, const char *job, char **path, struct err *err);
 
 /* Start, wait, collect, acknowledge; for short commands of the host itself. output (may be NULL) gets at most max

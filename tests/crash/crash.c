@@ -26,6 +26,7 @@ static struct shared {
 	bool shipped[SESSIONS];
 } * shared;
 
+static int rounds;	  /* kills that are wanted */
 static int messages_max;  /* to each session */
 static int lost, doubled; /* found by the oracle */
 
@@ -44,7 +45,8 @@ static const struct point {
  * result shows, so that it is kept in the sandbox. */
 static void script_for(int s, struct buf *out)
 {
-	for (int i = 0; i < 2 * messages_max + 40; i++)
+	int steps = 2 * messages_max + 40 + (s < SHIPPING ? 2 * rounds : 0); /* a ship takes one too */
+	for (int i = 0; i < steps; i++)
 		buf_addf(out,
 			 "{\"text\":\"step "
 			 "%d\",\"tools\":[{\"name\":\"edit\",\"input\":{\"path\":\"edited%d.txt\",\"edits\":"
@@ -299,7 +301,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
 		return sandbox_tools_main(argc - 1, argv + 1);
-	int rounds = argc > 1 ? atoi(argv[1]) : 50;
+	rounds = argc > 1 ? atoi(argv[1]) : 50;
 	unsigned seed = argc > 2 ? (unsigned)atoi(argv[2]) : (unsigned)time(NULL);
 	signal(SIGPIPE, SIG_IGN);
 	fixture_begin();

@@ -12,8 +12,10 @@
 #include "git_fixture.h"
 #include "sandbox/sandbox.h"
 
+#ifndef FACE_SESSIONS
 #define FACE_SESSIONS 64
-#define FACE_WAIT_MS  60000
+#endif
+#define FACE_WAIT_MS 60000
 
 static struct {
 	struct paths paths;
