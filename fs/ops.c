@@ -147,6 +147,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int se
 	}
 	if (set & FUSE_SET_ATTR_SIZE)
 		truncate_spot(&at, fi ? handle_of(fi) : NULL, attr->st_size);
+	at.rough = is_poke(at.f, req, set);
 	spot_stat(&at, &st);
 	fuse_reply_attr(req, &st, 0);
 }
