@@ -79,16 +79,45 @@ struct listing {
 	fuse_req_t req;
 	char *p;
 	size_t n, size;
+	bool plus;
+	uint64_t *known; /* sessions that were given with their attributes */
+	size_t n_known;
 };
 
-/* False when the reply is full. */
-static bool add(struct listing *l, const char *name, uint64_t ino, mode_t type, int64_t off)
+#define PLUS_MIN 160 /* bytes of an entry with attributes, at least */
+
+/* With attributes, unless e.ino is 0. False when the reply is full. */
+static bool add_entry(struct listing *l, const char *name, const struct fuse_entry_param *e, int64_t off)
 {
-	struct stat st = {.st_ino = ino, .st_mode = type};
-	size_t n = fuse_add_direntry(l->req, l->p + l->n, l->size - l->n, name, &st, off);
-	if (n > l->size - l->n)
+	char *p = l->p + l->n;
+	size_t left = l->size - l->n;
+	size_t n = l->plus ? fuse_add_direntry_plus(l->req, p, left, name, e, off)
+			   : fuse_add_direntry(l->req, p, left, name, &e->attr, off);
+	if (n > left)
 		return false;
 	l->n += n;
+	return true;
+}
+
+static bool add(struct listing *l, const char *name, uint64_t ino, mode_t type, int64_t off)
+{
+	return add_entry(l, name, &(struct fuse_entry_param){.attr = {.st_ino = ino, .st_mode = type}}, off);
+}
+
+/* A session's directory, which becomes known to the kernel by that. */
+static bool add_session(struct listing *l, struct face *f, const struct session *s, uint64_t ino)
+{
+	struct fuse_entry_param e = {.attr = {.st_ino = ino, .st_mode = S_IFDIR}};
+	if (l->plus) {
+		dir_entry(f, ino, &e);
+		e.attr_timeout = e.entry_timeout; /* see watchers.c, "sessions in listings" */
+	}
+	if (!add_entry(l, s->view->name, &e, dir_off_number(s->id)))
+		return false;
+	if (l->plus) {
+		seen_get(f, ino)->lookups++;
+		l->known[l->n_known++] = ino;
+	}
 	return true;
 }
 
@@ -134,12 +163,12 @@ static bool add_projects(struct listing *l, const struct spot *dir, enum file_ki
 
 static bool add_sessions(struct listing *l, const struct spot *dir, off_t off)
 {
-	const struct face *f = dir->f;
+	struct face *f = dir->f;
 	const struct file *file = tree_unnamed(PLACE_SESSIONS, KIND_DIR);
 	int64_t after = off >= DIR_NUMBER_FIRST ? off - DIR_NUMBER_FIRST : 0;
 	for (size_t i = session_after(f, after); i < f->n_sessions; i++) {
 		const struct session *s = f->sessions[i];
-		if (!add(l, s->view->name, ino_of(file, s->id), S_IFDIR, dir_off_number(s->id)))
+		if (!add_session(l, f, s, ino_of(file, s->id)))
 			return false;
 	}
 	return true;
@@ -167,13 +196,17 @@ static bool add_numbered(struct listing *l, const struct spot *dir, off_t off)
 	}
 }
 
-void dir_read(const struct spot *dir, fuse_req_t req, size_t size, off_t off)
+void dir_read(const struct spot *dir, fuse_req_t req, size_t size, off_t off, bool plus)
 {
-	struct listing l = {.req = req, .p = xmalloc(size), .size = size};
+	struct listing l = {.req = req, .p = xmalloc(size), .size = size, .plus = plus};
+	l.known = plus ? xcalloc(size / PLUS_MIN + 1, sizeof *l.known) : NULL;
 	bool more = off >= DIR_DOT || add(&l, ".", dir->ino, S_IFDIR, DIR_DOT);
 	more = more && (off >= DIR_DOTDOT || add(&l, "..", parent_of(dir), S_IFDIR, DIR_DOTDOT));
 	if (more && dir->file->inside != PLACE_WAIT && add_rows(&l, dir, off))
 		add_numbered(&l, dir, off);
-	fuse_reply_buf(req, l.p, l.n);
+	if (fuse_reply_buf(req, l.p, l.n)) /* nobody waits for it any more: none has become known */
+		while (l.n_known)
+			seen_forget(dir->f, l.known[--l.n_known], 1);
+	free(l.known);
 	free(l.p);
 }

@@ -99,6 +99,7 @@ struct spot {
 	int64_t number;		 /* session id or project number, 0 */
 	struct session *session; /* NULL if the file is of none */
 	struct node *node;	 /* of input and drafts */
+	bool rough;		 /* attributes as they were last made will do: they are not kept */
 };
 
 /* Does the number in the inode of such a row name a session? */

@@ -106,18 +106,23 @@ int face_load(struct face *f)
 
 /* ---- requests ---- */
 
-static void serve(struct face *f, struct fuse_buf *buf)
+/* Returns how many there were. most: to look for one more costs a system call, and where one client asks one thing
+ * after the other there is none. */
+static int serve(struct face *f, struct fuse_buf *buf, int most)
 {
-	for (int i = 0; i < BATCH && !f->barrier; i++) {
+	int served = 0;
+	while (served < most && !f->barrier) {
 		int n = fuse_session_receive_buf(f->se, buf);
 		if (n == -EINTR)
 			continue;
 		if (n <= 0)
 			break; /* nothing more, or unmounted: the session has exited then */
+		served++;
 		fuse_session_process_buf(f->se, buf);
 		if (!list_empty(&f->interrupted))
 			ops_interrupt(f);
 	}
+	return served;
 }
 
 /* ---- the end ---- */
@@ -194,6 +199,8 @@ static void drop_barrier(struct face *f)
 int face_run(struct face *f)
 {
 	struct fuse_buf buf = {0};
+	int most = BATCH;
+	unsigned turns = 0;
 	int rc = fd_nonblock(fuse_session_fd(f->se));
 	while (!rc && !has_finished(f)) {
 		if (fuse_session_exited(f->se))
@@ -216,10 +223,10 @@ int face_run(struct face *f)
 			take_signals(f);
 		timers_fire(f);
 		if (p[0].revents)
-			serve(f, &buf);
+			most = serve(f, &buf, most) > 1 ? BATCH : ++turns % 8 ? 1 : 2;
 		if (!list_empty(&f->interrupted)) /* also of those that were parked again above */
 			ops_interrupt(f);
-		watchers_run(f);
+		watchers_run(f, p[3].revents, p[4].revents);
 		announce(f);
 	}
 	watchers_stop(f);

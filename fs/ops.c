@@ -36,7 +36,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct face *f = userdata;
 	conn->want &= ~(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE); /* texts are short */
-	conn->want &= ~(FUSE_CAP_READDIRPLUS | FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_AUTO_INVAL_DATA);
+	conn->want &= ~(FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_AUTO_INVAL_DATA);
+	conn->want |= conn->capable & (FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
 	conn->want |= conn->capable & FUSE_CAP_ATOMIC_O_TRUNC; /* else a truncation comes without its open file */
 	f->connected = true;
 }
@@ -146,6 +147,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int se
 	}
 	if (set & FUSE_SET_ATTR_SIZE)
 		truncate_spot(&at, fi ? handle_of(fi) : NULL, attr->st_size);
+	at.rough = is_poke(at.f, req, set);
 	spot_stat(&at, &st);
 	fuse_reply_attr(req, &st, 0);
 }
@@ -283,13 +285,23 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		fuse_reply_open(req, fi);
 }
 
-static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
 {
 	struct spot at;
 	if (spot_of(face_of(req), ino, &at))
 		fuse_reply_buf(req, NULL, 0); /* a session that has ended lists nothing */
 	else
-		dir_read(&at, req, size, off);
+		dir_read(&at, req, size, off, plus);
+}
+
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	list(req, ino, size, off, false);
+}
+
+static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	list(req, ino, size, off, true);
 }
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -325,6 +337,7 @@ const struct fuse_lowlevel_ops face_ops = {
 	.fsync = op_fsync,
 	.opendir = op_opendir,
 	.readdir = op_readdir,
+	.readdirplus = op_readdirplus,
 	.releasedir = op_releasedir,
 	.fsyncdir = op_fsyncdir,
 	.statfs = op_statfs,

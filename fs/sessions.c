@@ -111,6 +111,8 @@ static void take_name(struct face *f, struct session *s, const struct view *old,
 	if (old && map_get(&f->names, old->name) == s)
 		map_put(&f->names, old->name, NULL);
 	map_put(&f->names, view->name, s);
+	if (old)
+		watchers_renamed(f, view->name);
 	f->sessions_ms = f->ready ? clock_real_ms() : view->changed_ms;
 }
 

@@ -108,9 +108,10 @@ static void make_index(struct face *f, struct buf *out)
 }
 
 /* Makes the text anew if something has happened, and notes when it came out different. */
-static const struct made *made_now(struct face *f, struct made *m, void (*make)(struct face *, struct buf *))
+static const struct made *made_now(const struct spot *at, struct made *m, void (*make)(struct face *, struct buf *))
 {
-	if (made_is_fresh(f, m))
+	struct face *f = at->f;
+	if (made_is_fresh(f, m) || (at->rough && m->text.p))
 		return m;
 	struct buf text = BUF_INIT;
 	make(f, &text);
@@ -126,24 +127,24 @@ static const struct made *made_now(struct face *f, struct made *m, void (*make)(
 
 void show_status(const struct spot *at, struct buf *out)
 {
-	const struct made *m = made_now(at->f, &at->f->status, make_status);
+	const struct made *m = made_now(at, &at->f->status, make_status);
 	buf_add(out, m->text.p, m->text.n);
 }
 
 int64_t changed_status(const struct spot *at)
 {
-	return made_now(at->f, &at->f->status, make_status)->changed_ms;
+	return made_now(at, &at->f->status, make_status)->changed_ms;
 }
 
 void show_index(const struct spot *at, struct buf *out)
 {
-	const struct made *m = made_now(at->f, &at->f->index, make_index);
+	const struct made *m = made_now(at, &at->f->index, make_index);
 	buf_add(out, m->text.p, m->text.n);
 }
 
 int64_t changed_index(const struct spot *at)
 {
-	return made_now(at->f, &at->f->index, make_index)->changed_ms;
+	return made_now(at, &at->f->index, make_index)->changed_ms;
 }
 
 void show_readme(const struct spot *at, struct buf *out)
@@ -209,7 +210,7 @@ uint64_t show_size(const struct spot *at)
 	default: break;
 	}
 	if (file->show == show_index)
-		return made_now(at->f, &at->f->index, make_index)->text.n;
+		return made_now(at, &at->f->index, make_index)->text.n;
 	CLEAN_BUF struct buf text = BUF_INIT;
 	file->show(at, &text);
 	return text.n;

@@ -108,7 +108,8 @@ double spot_keep_entry(const struct spot *at)
 		return 0;
 	/* A watch could still be set on one that has ended, until the poker has removed it. */
 	bool session = file->place == PLACE_SESSIONS && !file->name;
-	return session && !watchers_are_told(at->f) ? 0 : KEEP_S;
+	bool told = watchers_are_told(at->f);
+	return session && (!told || watchers_has_ghost(at->f, at->session->view->name)) ? 0 : KEEP_S;
 }
 
 /* ---- words ---- */

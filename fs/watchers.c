@@ -3,25 +3,20 @@
  * Each changed file is an order for the poker, which carries out one after the other and answers each. At most a few
  * are under way; what changes meanwhile is only marked, so that a poker which hangs costs nothing but late events. A
  * mark is cleared before its order is given: a change that comes later leaves a mark again, and none goes without an
- * event.
- *
- * A session is made and ends before the poker acts. For the poker alone a new one is not there until its mkdir, and one
- * that has ended is there as a ghost until its rmdir. */
+ * event. */
 #include "watchers.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "backend/base/clock.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
-#include "dir.h"
 #include "face.h"
-#include "ino.h"
 #include "seen.h"
+#include "watch_box.h"
 
 #define REST_MS	   100	/* between two pokes of one file */
 #define FLYING_MAX 32	/* orders under way */
@@ -29,41 +24,9 @@
 #define LOST_MS	   1000 /* before another poker is asked for */
 #define TRIES	   5
 
-struct ghost {
-	struct list link; /* of watchers.ghosts, oldest first */
-	int64_t id;
-	char *name;
-};
-
-struct order {
-	struct list link; /* of watchers.orders or watchers.flying */
-	uint64_t tag;
-	enum poke_what what;
-	uint64_t ino;	     /* POKE_MODIFY: of the file */
-	int64_t session;     /* POKE_MKDIR */
-	struct ghost *ghost; /* the last order of a ghost: it goes with it */
-	unsigned tries;
-	int64_t given_ms;
-	char path[POKE_PATH];
-};
-
-struct watchers {
-	struct face *f;
-	struct poke *poke;   /* NULL: no events */
-	struct list ready;   /* seen: changed, and may be poked at once */
-	struct list resting; /* seen: poked less than REST_MS ago, oldest first */
-	struct list orders;  /* to be given before anything of `ready` */
-	struct list flying;  /* given and not answered, oldest first */
-	unsigned n_flying;
-	struct list ghosts;
-	uint64_t next_tag;
-	struct timer rest, hang;
-	pid_t hung; /* that was told of in the log */
-};
-
 /* ---- orders ---- */
 
-static struct order *order_new(enum poke_what what, const char *dir, const char *name)
+struct order *order_new(enum poke_what what, const char *dir, const char *name)
 {
 	struct order *o = xcalloc(1, sizeof *o);
 	o->what = what;
@@ -79,7 +42,7 @@ static void order_free(struct order *o)
 	free(o);
 }
 
-static void ghost_free(struct ghost *g)
+void ghost_free(struct ghost *g)
 {
 	list_remove(&g->link);
 	free(g->name);
@@ -285,209 +248,16 @@ static void take_news(struct watchers *w)
 	}
 }
 
-void watchers_run(struct face *f)
+void watchers_run(struct face *f, bool janitor, bool poker)
 {
 	struct watchers *w = f->watchers;
+	if (w && w->poke && janitor)
+		take_news(w);
 	if (!w || !w->poke)
 		return;
-	take_news(w);
-	if (!w->poke)
-		return;
-	take_answers(w);
+	if (poker)
+		take_answers(w);
 	give_orders(w);
-}
-
-/* ---- what changes ---- */
-
-static uint64_t ino_in(enum place place, const char *name, int64_t session)
-{
-	return ino_pack(session, tree_row(tree_find(place, name)));
-}
-
-static uint64_t ino_of_session(int64_t id)
-{
-	return ino_pack(id, tree_row(tree_unnamed(PLACE_SESSIONS, KIND_DIR)));
-}
-
-static uint64_t parent_of(uint64_t ino)
-{
-	const struct file *parent = tree_dir(tree[ino_row(ino)].place);
-	return ino_pack(parent->place == PLACE_NONE || parent->place == PLACE_ROOT ? 0 : ino_number(ino),
-			tree_row(parent));
-}
-
-void watchers_changed(struct face *f, uint64_t ino, bool event)
-{
-	struct watchers *w = f->watchers;
-	if (!w || !f->connected)
-		return;
-	struct seen *s = seen_find(f, ino);
-	bool known = ino == FUSE_ROOT_ID || (s && s->lookups);
-	if (known) /* attributes alone, which takes no lock of the kernel that a request could hold */
-		fuse_lowlevel_notify_inval_inode(f->se, ino, -1, 0);
-	if (!event || !w->poke || (!known && !seen_known(f, parent_of(ino))))
-		return;
-	if (!s)
-		s = seen_get(f, ino);
-	s->dirty = true;
-	if (list_empty(&s->due))
-		list_append(&w->ready, &s->due);
-}
-
-void watchers_born(struct face *f, struct session *s)
-{
-	struct watchers *w = f->watchers;
-	if (!w || !w->poke || !f->connected || !seen_known(f, ino_in(PLACE_ROOT, "sessions", 0)))
-		return;
-	struct order *o = order_new(POKE_MKDIR, "sessions", s->view->name);
-	o->session = s->id;
-	s->hidden = true;
-	list_append(&w->orders, &o->link);
-}
-
-/* Orders to remove what of a place the kernel knows. */
-static void remove_known(struct watchers *w, enum place place, const char *dir, int64_t id)
-{
-	for (unsigned row = 1; row < tree_rows; row++) {
-		const struct file *file = &tree[row];
-		if (file->place != place || !file->name || !seen_known(w->f, ino_pack(id, row)))
-			continue;
-		struct order *o = order_new(file->kind == KIND_DIR ? POKE_RMDIR : POKE_UNLINK, dir, file->name);
-		if (file->kind == KIND_DIR)
-			remove_known(w, file->inside, o->path, id);
-		list_append(&w->orders, &o->link);
-	}
-}
-
-static void invalidate_all(struct face *f, int64_t id)
-{
-	watchers_changed(f, ino_of_session(id), false);
-	for (unsigned row = 1; row < tree_rows; row++)
-		if (file_of_session(&tree[row]))
-			watchers_changed(f, ino_pack(id, row), false);
-}
-
-void watchers_died(struct face *f, const struct session *s, bool removed)
-{
-	struct watchers *w = f->watchers;
-	if (!w || !f->connected)
-		return;
-	invalidate_all(f, s->id);
-	if (!w->poke || removed || s->hidden || !seen_known(f, ino_in(PLACE_ROOT, "sessions", 0)))
-		return;
-	struct ghost *g = xcalloc(1, sizeof *g);
-	g->id = s->id;
-	g->name = xstrdup(s->view->name);
-	list_append(&w->ghosts, &g->link);
-	struct order *o = order_new(POKE_RMDIR, "sessions", g->name);
-	o->ghost = g;
-	if (seen_known(f, ino_of_session(g->id)))
-		remove_known(w, PLACE_SESSION, o->path, g->id);
-	list_append(&w->orders, &o->link);
-}
-
-/* ---- requests of the poker ---- */
-
-bool watchers_is_poker(const struct face *f, fuse_req_t req)
-{
-	const struct watchers *w = f->watchers;
-	return w && w->poke && w->poke->worker && fuse_req_ctx(req)->pid == w->poke->worker;
-}
-
-static struct ghost *ghost_named(const struct watchers *w, const char *name)
-{
-	list_each (pos, &w->ghosts)
-		if (!strcmp(list_entry(pos, struct ghost, link)->name, name))
-			return list_entry(pos, struct ghost, link);
-	return NULL;
-}
-
-/* The ghost in whose directory this one is. */
-static struct ghost *ghost_at(const struct watchers *w, fuse_ino_t dir)
-{
-	if (ino_is_random(dir) || !ino_row(dir) || ino_row(dir) >= tree_rows)
-		return NULL;
-	const struct file *file = &tree[ino_row(dir)];
-	if (!file_of_session(file) && (file->place != PLACE_SESSIONS || file->name))
-		return NULL;
-	list_each (pos, &w->ghosts)
-		if (list_entry(pos, struct ghost, link)->id == ino_number(dir))
-			return list_entry(pos, struct ghost, link);
-	return NULL;
-}
-
-static void show_ghost(struct face *f, fuse_req_t req, const struct ghost *g, const struct file *file)
-{
-	struct fuse_entry_param e = {.ino = ino_pack(g->id, tree_row(file))};
-	e.attr.st_ino = e.ino;
-	e.attr.st_mode = (file->kind == KIND_DIR ? S_IFDIR : S_IFREG) | file->mode;
-	e.attr.st_nlink = file->kind == KIND_DIR ? 2 : 1;
-	e.attr.st_uid = f->uid;
-	e.attr.st_gid = f->gid;
-	dir_reply(f, req, &e);
-}
-
-static bool is_sessions(fuse_ino_t dir)
-{
-	return dir == ino_in(PLACE_ROOT, "sessions", 0);
-}
-
-bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	if (!watchers_is_poker(f, req))
-		return false;
-	const struct ghost *g = is_sessions(parent) ? ghost_named(f->watchers, name) : ghost_at(f->watchers, parent);
-	if (g) {
-		const struct file *file = is_sessions(parent) ? tree_unnamed(PLACE_SESSIONS, KIND_DIR)
-							      : tree_find(tree[ino_row(parent)].inside, name);
-		if (file)
-			show_ghost(f, req, g, file);
-		else
-			fuse_reply_err(req, ENOENT);
-		return true;
-	}
-	const struct session *s = is_sessions(parent) ? session_by_name(f, name) : NULL;
-	if (!s || !s->hidden)
-		return false;
-	fuse_reply_err(req, ENOENT);
-	return true;
-}
-
-bool watchers_open(struct face *f, fuse_req_t req, struct fuse_file_info *fi)
-{
-	if (!watchers_is_poker(f, req))
-		return false;
-	fi->fh = 0;
-	fi->direct_io = 1;
-	fi->noflush = 1;
-	fuse_reply_open(req, fi);
-	return true;
-}
-
-bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	if (!watchers_is_poker(f, req))
-		return false;
-	struct session *s = is_sessions(parent) ? session_by_name(f, name) : NULL;
-	if (!s || !s->hidden) {
-		fuse_reply_err(req, EPERM);
-		return true;
-	}
-	struct fuse_entry_param e;
-	s->hidden = false;
-	dir_entry(f, ino_of_session(s->id), &e);
-	dir_reply(f, req, &e);
-	return true;
-}
-
-bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	if (!watchers_is_poker(f, req))
-		return false;
-	bool ghost =
-		is_sessions(parent) ? ghost_named(f->watchers, name) != NULL : ghost_at(f->watchers, parent) != NULL;
-	fuse_reply_err(req, ghost ? 0 : EPERM);
-	return true;
 }
 
 /* ---- life ---- */
@@ -499,11 +269,13 @@ void watchers_start(struct face *f, struct poke *p)
 	w->poke = p->work_fd >= 0 ? p : NULL;
 	list_init(&w->ready);
 	list_init(&w->resting);
+	list_init(&w->unsure);
 	list_init(&w->orders);
 	list_init(&w->flying);
 	list_init(&w->ghosts);
 	timer_init(&w->rest);
 	timer_init(&w->hang);
+	timer_init(&w->unsure_timer);
 	if (w->poke)
 		timer_set(f, &w->hang, 0, on_hang);
 }
@@ -523,6 +295,7 @@ void watchers_release(struct face *f)
 	if (!w)
 		return;
 	watchers_stop(f);
+	timer_clear(&w->unsure_timer);
 	while (!list_empty(&w->orders))
 		order_free(list_entry(w->orders.next, struct order, link));
 	while (!list_empty(&w->flying))

@@ -1,5 +1,5 @@
 /* Telling the kernel what has changed: cached attributes are dropped, and watchers (inotify) get events by way of the
- * poker. Loop thread only; nothing here waits. */
+ * poker (watchers.c, watch_tree.c). Loop thread only; nothing here waits. */
 #pragma once
 #include <fuse_lowlevel.h>
 #include <stdbool.h>
@@ -23,8 +23,8 @@ bool watchers_are_told(const struct face *f); /* there is a poker, or will be ag
 /* Descriptors to poll for reading; -1: none. */
 int watchers_fd_janitor(const struct face *f);
 int watchers_fd_poker(const struct face *f);
-/* Once a turn of the loop: takes answers, gives orders. */
-void watchers_run(struct face *f);
+/* Once a turn of the loop: takes news and answers if there are any, gives orders. */
+void watchers_run(struct face *f, bool janitor, bool poker);
 
 /* A file or directory has changed. Its stat is asked for anew; event: its watchers get MODIFY, at most one in 100 ms,
  * and the last one after the last change. */
@@ -34,6 +34,10 @@ void watchers_born(struct face *f, struct session *s);
 /* A session ends (its view is the last but one): DELETE of its files and of itself. removed: the kernel is being
  * answered that it removed the directory, and makes that event by itself. */
 void watchers_died(struct face *f, const struct session *s, bool removed);
+
+/* The name is that of a session whose end the poker has yet to show: the kernel may not keep it for another one. */
+bool watchers_has_ghost(const struct face *f, const char *name);
+void watchers_renamed(struct face *f, const char *name); /* a session has got this name */
 
 /* Requests of the poker. It is known by its pid; each returns false if the request is somebody else's, or is nothing
  * special, and has answered it if not. */

@@ -2,7 +2,8 @@
 # Figures of the mounted tree beside their bars (spec, "Numbers to reach"), at 10,000 sessions. The peers run here and now:
 # libfuse's own example passthrough_ll (its source comes with libfuse3-dev) over a tmpfs, with cache=never and
 # cache=always, and that tmpfs itself. Daemons and clients share one CPU: a wake-up across CPUs costs more on a virtual
-# machine than the whole request, and differs from run to run. Prints `bench NAME: FIGURE (bar BAR) RATIO`; judges nothing.
+# machine than the whole request, and differs from run to run; rates are per second of CPU time of both. The peers' tree is
+# as deep as ours. Prints `bench NAME: FIGURE (bar BAR) RATIO`; judges nothing.
 . "$(dirname "$0")/../lib.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$(dirname "$BERTHFS")/tests
@@ -49,6 +50,13 @@ BERTHFS=$T/pinned
 from=$(date +%s%N)
 start || exit 1
 bench "start with $N sessions" "$((($(date +%s%N) - from) / 1000000))" " ms" "1000 ms"
+busy() { # the backend looks at all of them once
+	busy_from=$(ticks "$DAEMON")
+	sleep 1
+	[ $(($(ticks "$DAEMON") - busy_from)) -gt 2 ]
+}
+n=0
+while busy && [ $n -lt 90 ]; do n=$((n + 1)); done
 bench "memory with $N sessions" "$(($(dirty "$DAEMON") / 1024))" " MiB" "100 MiB"
 bench "memory of each" "$(awk -v a="$(dirty "$DAEMON")" -v b="$few" -v n="$N" 'BEGIN { printf "%.2f", (a - b) / n }')" " KiB" "4 KiB"
 cold=$(date +%s%N)
@@ -58,21 +66,8 @@ bench "ls of $N sessions" "$(ms pin ls "$S")" " ms" "100 ms"
 bench "ls -l of $N sessions, for the first time" "$cold" " ms" "500 ms"
 bench "ls -l of $N sessions, again" "$(ms pin ls -l "$S")" " ms" "500 ms"
 bench "memory after that" "$(($(dirty "$DAEMON") / 1024))" " MiB" "100 MiB"
-cd "$P"
-i=0
-while [ $i -lt 20 ]; do
-	i=$((i + 1))
-	from=$(date +%s%N)
-	echo "go on" >"$S/new/late$i"
-	[ -d "$S/late$i" ] || not_ok "a session after its close"
-	echo $((($(date +%s%N) - from) / 10000))
-done | sort -n >"$T/create"
-cd /
-bench "one more session's create, median of 20" "$(awk '{ a[NR] = $1 } END { printf "%.1f", a[int((NR + 1) / 2)] / 100 }' "$T/create")" " ms" "50 ms"
-bench "one more session's create, worst of 20" "$(awk 'END { printf "%.1f", $1 / 100 }' "$T/create")" " ms" "50 ms"
-timeout 60 cat "$S/late20/wait/idle" >"$T/out"
 
-# ---- the peers
+# ---- ours, and the peers
 files() { for i in $(seq 2 $((FEW + 1))); do echo "$1/crowd$i/status"; done; }
 run() { # run ROOT NAME...: numbers of a tree into the variables NAME_hot, NAME_random...
 	for what in stat open; do
@@ -81,7 +76,22 @@ run() { # run ROOT NAME...: numbers of a tree into the variables NAME_hot, NAME_
 	done
 	eval "$2_readdir=\$(pin \"$OPS\" readdir \"$1\")"
 }
+export DAEMON
 run "$S" ours
+
+cd "$P"
+i=0
+while [ $i -lt 20 ]; do
+	i=$((i + 1))
+	from=$(date +%s%N)
+	echo "go on" >"$S/new/late$i"
+	[ -d "$S/late$i" ] || not_ok "a session after its close"
+	echo $((($(date +%s%N) - from) / 10000))
+	timeout 60 cat "$S/late$i/wait/idle" >"$T/out" # its preparation is not to be measured with the next one
+done | sort -n >"$T/create"
+cd /
+bench "one more session's create, median of 20" "$(awk '{ a[NR] = $1 } END { printf "%.1f", a[int((NR + 1) / 2)] / 100 }' "$T/create")" " ms" "50 ms"
+bench "one more session's create, worst of 20" "$(awk 'END { printf "%.1f", $1 / 100 }' "$T/create")" " ms" "50 ms"
 stop
 mkdir "$T/tmpfs" "$T/peer"
 if ! mount -t tmpfs bench "$T/tmpfs" 2>/dev/null; then
@@ -97,16 +107,17 @@ peers_end() {
 trap peers_end EXIT
 python3 -c 'import os, sys
 for i in range(1, int(sys.argv[2]) + 1):
-    d = sys.argv[1] + "/crowd%d" % i
-    os.mkdir(d)
+    d = sys.argv[1] + "/sessions/crowd%d" % i
+    os.makedirs(d)
     open(d + "/status", "w").write("idle\n")' "$T/tmpfs" "$N"
-run "$T/tmpfs/." tmpfs
+DAEMON= run "$T/tmpfs/sessions" tmpfs
 example=/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c
 ulimit -n "$(ulimit -Hn)"
 if cc -O2 -D_GNU_SOURCE -I"${example%/*}" "$example" -o "$T/passthrough_ll" $(pkg-config --cflags --libs fuse3) 2>"$T/err"; then
 	for cache in never always; do
 		pin "$T/passthrough_ll" -s -o "source=$(readlink -f "$T/tmpfs"),cache=$cache" "$T/peer" || break
-		run "$T/peer" "$cache"
+		DAEMON=$(pgrep -f "^$T/passthrough_ll ")
+		run "$T/peer/sessions" "$cache"
 		umount "$T/peer"
 	done
 else

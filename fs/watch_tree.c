@@ -1,0 +1,268 @@
+/* Which inodes are told of, what watchers are told of them, and the requests by which the poker does it. Loop thread
+ * only.
+ *
+ * A session is made and ends before the poker acts. For the poker alone a new one is not there until its mkdir, and one
+ * that has ended is there as a ghost until its rmdir. While there is a ghost of its name, the kernel may not keep the
+ * name of a session: the poker would remove the new one instead. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "backend/base/mem.h"
+#include "dir.h"
+#include "face.h"
+#include "ino.h"
+#include "seen.h"
+#include "watch_box.h"
+#include "watchers.h"
+
+/* ---- what changes ---- */
+
+static uint64_t ino_in(enum place place, const char *name, int64_t session)
+{
+	return ino_pack(session, tree_row(tree_find(place, name)));
+}
+
+static uint64_t ino_of_session(int64_t id)
+{
+	return ino_pack(id, tree_row(tree_unnamed(PLACE_SESSIONS, KIND_DIR)));
+}
+
+static uint64_t parent_of(uint64_t ino)
+{
+	const struct file *parent = tree_dir(tree[ino_row(ino)].place);
+	return ino_pack(parent->place == PLACE_NONE || parent->place == PLACE_ROOT ? 0 : ino_number(ino),
+			tree_row(parent));
+}
+
+/* ---- sessions in listings ----
+ *
+ * `ls -l` gets sessions with attributes that may be kept. Between our reply and the moment when the reader makes inodes
+ * of it lies a gap of microseconds, or more if it does not get the CPU; a word that falls into it finds no inode. It is
+ * said again until it is heard. Files, whose sizes matter, are never given attributes in this way. */
+
+#define AGAIN_MS  1
+#define AGAIN_MAX 250
+
+static bool is_session(uint64_t ino)
+{
+	const struct file *file = &tree[ino_row(ino)];
+	return file->place == PLACE_SESSIONS && !file->name;
+}
+
+static void say_again(struct timer *t)
+{
+	struct watchers *w = list_entry(t, struct watchers, unsure_timer);
+	list_each_safe (pos, &w->unsure) {
+		struct seen *s = list_entry(pos, struct seen, due);
+		bool over = !s->lookups || ++s->again >= AGAIN_MAX;
+		if (!over && fuse_lowlevel_notify_inval_inode(w->f->se, s->ino, -1, 0) == -ENOENT)
+			continue;
+		s->again = 0;
+		list_remove(&s->due);
+		seen_put(w->f, s);
+	}
+	if (!list_empty(&w->unsure))
+		timer_set(w->f, &w->unsure_timer, AGAIN_MS, say_again);
+}
+
+/* Attributes alone, which takes no lock of the kernel that a request could hold. */
+static void drop_attributes(struct watchers *w, struct seen *s, uint64_t ino)
+{
+	int rc = fuse_lowlevel_notify_inval_inode(w->f->se, ino, -1, 0);
+	if (rc != -ENOENT || !s || !is_session(ino))
+		return;
+	s->again = 0;
+	if (!list_empty(&s->due))
+		return;
+	if (list_empty(&w->unsure))
+		timer_set(w->f, &w->unsure_timer, AGAIN_MS, say_again);
+	list_append(&w->unsure, &s->due);
+}
+
+void watchers_changed(struct face *f, uint64_t ino, bool event)
+{
+	struct watchers *w = f->watchers;
+	if (!w || !f->connected)
+		return;
+	struct seen *s = seen_find(f, ino);
+	bool known = ino == FUSE_ROOT_ID || (s && s->lookups);
+	if (known)
+		drop_attributes(w, s, ino);
+	if (!event || !w->poke || (!known && !seen_known(f, parent_of(ino))))
+		return;
+	if (!s)
+		s = seen_get(f, ino);
+	s->dirty = true;
+	if (list_empty(&s->due))
+		list_append(&w->ready, &s->due);
+}
+
+void watchers_born(struct face *f, struct session *s)
+{
+	struct watchers *w = f->watchers;
+	if (!w || !w->poke || !f->connected || !seen_known(f, ino_in(PLACE_ROOT, "sessions", 0)))
+		return;
+	struct order *o = order_new(POKE_MKDIR, "sessions", s->view->name);
+	o->session = s->id;
+	s->hidden = true;
+	list_append(&w->orders, &o->link);
+}
+
+/* Orders to remove what of a place the kernel knows. */
+static void remove_known(struct watchers *w, enum place place, const char *dir, int64_t id)
+{
+	for (unsigned row = 1; row < tree_rows; row++) {
+		const struct file *file = &tree[row];
+		if (file->place != place || !file->name || !seen_known(w->f, ino_pack(id, row)))
+			continue;
+		struct order *o = order_new(file->kind == KIND_DIR ? POKE_RMDIR : POKE_UNLINK, dir, file->name);
+		if (file->kind == KIND_DIR)
+			remove_known(w, file->inside, o->path, id);
+		list_append(&w->orders, &o->link);
+	}
+}
+
+static void invalidate_all(struct face *f, int64_t id)
+{
+	watchers_changed(f, ino_of_session(id), false);
+	for (unsigned row = 1; row < tree_rows; row++)
+		if (file_of_session(&tree[row]))
+			watchers_changed(f, ino_pack(id, row), false);
+}
+
+void watchers_died(struct face *f, const struct session *s, bool removed)
+{
+	struct watchers *w = f->watchers;
+	if (!w || !f->connected)
+		return;
+	invalidate_all(f, s->id);
+	if (!w->poke || removed || s->hidden || !seen_known(f, ino_in(PLACE_ROOT, "sessions", 0)))
+		return;
+	struct ghost *g = xcalloc(1, sizeof *g);
+	g->id = s->id;
+	g->name = xstrdup(s->view->name);
+	list_append(&w->ghosts, &g->link);
+	struct order *o = order_new(POKE_RMDIR, "sessions", g->name);
+	o->ghost = g;
+	if (seen_known(f, ino_of_session(g->id)))
+		remove_known(w, PLACE_SESSION, o->path, g->id);
+	list_append(&w->orders, &o->link);
+}
+
+/* ---- requests of the poker ---- */
+
+bool watchers_is_poker(const struct face *f, fuse_req_t req)
+{
+	const struct watchers *w = f->watchers;
+	return w && w->poke && w->poke->worker && fuse_req_ctx(req)->pid == w->poke->worker;
+}
+
+static struct ghost *ghost_named(const struct watchers *w, const char *name)
+{
+	list_each (pos, &w->ghosts)
+		if (!strcmp(list_entry(pos, struct ghost, link)->name, name))
+			return list_entry(pos, struct ghost, link);
+	return NULL;
+}
+
+/* The ghost in whose directory this one is. */
+static struct ghost *ghost_at(const struct watchers *w, fuse_ino_t dir)
+{
+	if (ino_is_random(dir) || !ino_row(dir) || ino_row(dir) >= tree_rows)
+		return NULL;
+	const struct file *file = &tree[ino_row(dir)];
+	if (!file_of_session(file) && (file->place != PLACE_SESSIONS || file->name))
+		return NULL;
+	list_each (pos, &w->ghosts)
+		if (list_entry(pos, struct ghost, link)->id == ino_number(dir))
+			return list_entry(pos, struct ghost, link);
+	return NULL;
+}
+
+static void show_ghost(struct face *f, fuse_req_t req, const struct ghost *g, const struct file *file)
+{
+	struct fuse_entry_param e = {.ino = ino_pack(g->id, tree_row(file))};
+	e.attr.st_ino = e.ino;
+	e.attr.st_mode = (file->kind == KIND_DIR ? S_IFDIR : S_IFREG) | file->mode;
+	e.attr.st_nlink = file->kind == KIND_DIR ? 2 : 1;
+	e.attr.st_uid = f->uid;
+	e.attr.st_gid = f->gid;
+	dir_reply(f, req, &e);
+}
+
+bool watchers_has_ghost(const struct face *f, const char *name)
+{
+	return f->watchers && ghost_named(f->watchers, name);
+}
+
+void watchers_renamed(struct face *f, const char *name)
+{
+	struct ghost *g = f->watchers ? ghost_named(f->watchers, name) : NULL;
+	if (g)
+		g->taken = true;
+}
+
+static bool is_sessions(fuse_ino_t dir)
+{
+	return dir == ino_in(PLACE_ROOT, "sessions", 0);
+}
+
+bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	if (!watchers_is_poker(f, req))
+		return false;
+	const struct ghost *g = is_sessions(parent) ? ghost_named(f->watchers, name) : ghost_at(f->watchers, parent);
+	if (g) {
+		const struct file *file = is_sessions(parent) ? tree_unnamed(PLACE_SESSIONS, KIND_DIR)
+							      : tree_find(tree[ino_row(parent)].inside, name);
+		if (file)
+			show_ghost(f, req, g, file);
+		else
+			fuse_reply_err(req, ENOENT);
+		return true;
+	}
+	const struct session *s = is_sessions(parent) ? session_by_name(f, name) : NULL;
+	if (!s || !s->hidden)
+		return false;
+	fuse_reply_err(req, ENOENT);
+	return true;
+}
+
+bool watchers_open(struct face *f, fuse_req_t req, struct fuse_file_info *fi)
+{
+	if (!watchers_is_poker(f, req))
+		return false;
+	fi->fh = 0;
+	fi->direct_io = 1;
+	fi->noflush = 1;
+	fuse_reply_open(req, fi);
+	return true;
+}
+
+bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	if (!watchers_is_poker(f, req))
+		return false;
+	struct session *s = is_sessions(parent) ? session_by_name(f, name) : NULL;
+	if (!s || !s->hidden) {
+		fuse_reply_err(req, EPERM);
+		return true;
+	}
+	struct fuse_entry_param e;
+	s->hidden = false;
+	dir_entry(f, ino_of_session(s->id), &e);
+	dir_reply(f, req, &e);
+	return true;
+}
+
+bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	if (!watchers_is_poker(f, req))
+		return false;
+	bool ghost =
+		is_sessions(parent) ? ghost_named(f->watchers, name) != NULL : ghost_at(f->watchers, parent) != NULL;
+	fuse_reply_err(req, ghost ? 0 : EPERM);
+	return true;
+}
