@@ -21,6 +21,8 @@
 #define MOVE_TRIES    50
 #define OURS	      "berthfs: " /* how our reflog entries begin */
 #define HEAD_MAX      65536	  /* of a bundle from a sandbox: a few dozen lines */
+#define OBJECTS_MAX   5000000	  /* in it: git needs about 100 bytes of memory for each */
+#define LOCK_TRY_MS   30000	  /* a lock that holds for longer is told about */
 
 /* ---- out ---- */
 
@@ -78,6 +80,19 @@ int repo_bundle_create(const char *path, const char *commit, const char *ref, co
 
 /* ---- in ---- */
 
+/* The head of the pack at offset, where fd is left: "PACK", version, number of objects. */
+static int check_pack(int fd, off_t offset, struct err *err)
+{
+	unsigned char p[12];
+	if (pread(fd, p, sizeof p, offset) != sizeof p || memcmp(p, "PACK", 4) != 0)
+		return err_set(err, EBADMSG, "what the sandbox sent has no commits in it");
+	uint32_t n = (uint32_t)p[8] << 24 | (uint32_t)p[9] << 16 | (uint32_t)p[10] << 8 | p[11];
+	if (n > OBJECTS_MAX)
+		return err_set(err, EFBIG, "the sandbox's new commits are of %u objects; %d are the most", n,
+			       OBJECTS_MAX);
+	return lseek(fd, offset, SEEK_SET) < 0 ? err_sys(err, errno, "cannot read a bundle") : 0;
+}
+
 /* Reads the head of a bundle file: the signature, prerequisites that must be here, one tip or more, an empty line.
  * Leaves fd at the first byte of the pack. */
 static int read_head(git_repository *repo, int fd, struct err *err)
@@ -103,7 +118,7 @@ static int read_head(git_repository *repo, int fd, struct err *err)
 			return err_set(err, EBADMSG, "the sandbox's commits build on %.40s, which this checkout lacks",
 				       hex);
 	}
-	return lseek(fd, end + 2 - text, SEEK_SET) < 0 ? err_sys(err, errno, "cannot read a bundle") : 0;
+	return check_pack(fd, end + 2 - text, err);
 }
 
 /* Objects and nothing else: no ref, no FETCH_HEAD, no tag. `git fetch` would not do: before 2.46 it takes the objects
@@ -143,18 +158,27 @@ static int whole(const char *path, const struct repo_fetch_how *how, struct err 
 	return rc > 0 ? git_said(err, EBADMSG, &said, "the sandbox did not send all that its commits need") : rc;
 }
 
-/* Waits for the branch's lock, and breaks one that was left behind. */
-static void wait_for_lock(git_repository *repo, const char *ref)
+/* Waits for the branch's lock, and breaks one that was left behind: it has stayed the same for so long. Its time tells
+ * that sooner, but a clock may have been set back since. */
+static int wait_for_lock(git_repository *repo, const char *ref, const atomic_bool *cancel, struct err *err)
 {
 	CLEAN_FREE char *lock = xasprintf("%s%s.lock", git_repository_commondir(repo), ref);
-	struct stat st;
-	do {
-		if (stat(lock, &st))
-			return;
-		if (clock_real_ms() - (int64_t)st.st_mtim.tv_sec * 1000 > LOCK_STALE_MS)
-			unlink(lock);
+	int64_t start = clock_mono_ms(), seen = start;
+	struct stat st, before = {0};
+	for (int64_t now = start; !stat(lock, &st); now = clock_mono_ms()) {
+		if (st.st_ino != before.st_ino)
+			seen = now;
+		before = st;
+		if (clock_real_ms() - (int64_t)st.st_mtim.tv_sec * 1000 > LOCK_STALE_MS || now - seen > LOCK_STALE_MS)
+			if (unlink(lock) && errno != ENOENT)
+				return err_sys(err, errno, "a lock was left behind and cannot be removed: %s", lock);
+		if (cancel && atomic_load(cancel))
+			return err_set(err, ECANCELED, "stopped");
+		if (now - start > LOCK_TRY_MS)
+			return err_set(err, EBUSY, "another git holds %s; write `sync` to ctl to try again", lock);
 		clock_sleep_ms(LOCK_WAIT_MS);
-	} while (true);
+	}
+	return 1;
 }
 
 static int has_commit(git_repository *repo, const char *hex, struct err *err)
@@ -250,8 +274,7 @@ static int swap(struct move *m, const char *words, struct err *err)
 	if (rc <= 0)
 		return rc;
 	if (strstr(buf_str(&said), ".lock': File exists")) {
-		wait_for_lock(m->repo, m->ref);
-		return 1;
+		return wait_for_lock(m->repo, m->ref, m->how->cancel, err);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(lost); i++)
 		if (strstr(buf_str(&said), lost[i]))

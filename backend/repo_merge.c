@@ -69,6 +69,27 @@ static int look_at_history(struct merge *m, enum repo_merge *result, struct err 
 	return refuse(result, err);
 }
 
+/* A commit may name more files than a disk holds. */
+static int look_at_weight(struct merge *m, enum repo_merge *result, struct err *err)
+{
+	CLEAN_GIT(git_commit) *a = NULL;
+	CLEAN_GIT(git_commit) *b = NULL;
+	CLEAN_GIT(git_tree) *ta = NULL;
+	CLEAN_GIT(git_tree) *tb = NULL;
+	struct lg_weight weight;
+	int rc = lg_commit(m->repo, m->head, &a, err);
+	rc = rc ? rc : lg_commit(m->repo, m->tip, &b, err);
+	if (!rc && ((rc = git_commit_tree(&ta, a)) || (rc = git_commit_tree(&tb, b))))
+		rc = lg_err(err, rc, "cannot read a commit's files");
+	rc = rc ? rc : lg_weigh(m->repo, ta, tb, &weight, err);
+	if (rc <= 0)
+		return rc;
+	err_set(err, EFBIG,
+		"it changes more than %d files or nests folders too deeply; if you do want that: git merge %s",
+		LG_FILES_MAX, m->branch);
+	return refuse(result, err);
+}
+
 /* Every path that differs, renames as two. An added one must not stand in the work tree, whether ignored or not;
  * *in_way is set to the first that does. */
 static int list_changed(struct merge *m, char **in_way, struct err *err)
@@ -143,6 +164,7 @@ int repo_merge_ff(const char *path, const char *branch, enum repo_merge *result,
 	m.repo = repo;
 	rc = rc ? rc : look_at_head(&m, result, err);
 	rc = rc ? rc : look_at_history(&m, result, err);
+	rc = rc ? rc : look_at_weight(&m, result, err);
 	rc = rc ? rc : list_changed(&m, &in_way, err);
 	rc = rc ? rc : list_uncommitted(&m, &in_way, err);
 	if (!rc && in_way) {

@@ -1,6 +1,9 @@
 /* Commits that are small to send and endless to look at. What a sandbox commits is shown and judged on the host, which
  * must come to an end with it and need little memory. */
+#include <errno.h>
 #include <git2.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -66,6 +69,14 @@ static int look(const char *base, const char *head)
 	return 0; /* what it says is its own; that it ends is what counts */
 }
 
+static int merge(const char *base, const char *head)
+{
+	struct err err = ERR_INIT;
+	enum repo_merge result = REPO_MERGE_DONE;
+	int rc = repo_merge_ff(app, "sandbox/1", &result, &err);
+	return rc || result != REPO_MERGE_REFUSED;
+}
+
 /* A commit of this tree upon HEAD. */
 static const char *commit_of(const char *tree)
 {
@@ -83,6 +94,8 @@ TEST(many_files_of_few_objects)
 	const char *head = commit_of(tree);
 	CHECK(bounded(show, base, head));
 	CHECK(bounded(look, base, head));
+	sh("git -C app branch -f sandbox/1 %s", head);
+	CHECK(bounded(merge, base, head));
 	const char *back = sh("cd app; git commit-tree -p %s -m gone %s^{tree}", head, base);
 	CHECK(bounded(show, head, back));
 }
@@ -124,6 +137,54 @@ TEST(large_files_of_nothing)
 	const char *head = sh("cd app; mkdir d; git mv z d/y; echo y >>d/y; git -c core.compression=1 add .; "
 			      "git commit -qm moved; git rev-parse HEAD");
 	CHECK(bounded(show, base, head));
+}
+
+static void *move_branch(void *arg)
+{
+	struct repo_fetch_how how = {.head = arg, .branch = "sandbox/1"};
+	enum repo_fetch result;
+	struct err err = ERR_INIT;
+	int rc = repo_bundle_fetch(app, &how, &result, &err);
+	if (rc)
+		printf("# %s\n", err.text);
+	return (void *)(intptr_t)rc;
+}
+
+TEST(a_lock_from_the_future)
+{
+	make_project();
+	const char *head = sh("cd app; git commit -q --allow-empty -m more; git rev-parse HEAD");
+	sh("cd app; mkdir -p .git/refs/heads/sandbox; touch -d 2100-01-01 .git/refs/heads/sandbox/1.lock");
+	void *rc = NULL;
+	int64_t start = clock_mono_ms();
+	pthread_t t;
+	pthread_create(&t, NULL, move_branch, (void *)(uintptr_t)head);
+	pthread_join(t, &rc);
+	CHECK_INT((intptr_t)rc, 0);
+	CHECK(clock_mono_ms() - start < 20000);
+	CHECK_STR(sh("git -C app rev-parse sandbox/1"), head);
+}
+
+TEST(a_lock_that_cannot_be_removed)
+{
+	const char *head = sh("cd app; git commit -q --allow-empty -m again; git rev-parse HEAD");
+	sh("cd app; mkdir .git/refs/heads/sandbox/1.lock");
+	int64_t start = clock_mono_ms();
+	CHECK((intptr_t)move_branch((void *)(uintptr_t)head) < 0);
+	CHECK(clock_mono_ms() - start < 20000);
+	sh("rmdir app/.git/refs/heads/sandbox/1.lock");
+}
+
+TEST(a_pack_of_too_many_objects)
+{
+	const char *head = sh("git -C app rev-parse HEAD");
+	sh("printf '# v2 git bundle\\n%s HEAD\\n\\nPACK\\0\\0\\0\\2\\377\\377\\377\\377' >big.bundle", head);
+	CLEAN_FREE char *file = at("big.bundle");
+	struct repo_fetch_how how = {
+		.file = file, .head = "0123456789012345678901234567890123456789", .branch = "sandbox/2"};
+	enum repo_fetch result;
+	struct err err = ERR_INIT;
+	CHECK_INT(repo_bundle_fetch(app, &how, &result, &err), -EFBIG);
 }
 
 __attribute__((constructor(101))) static void setup(void)
