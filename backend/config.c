@@ -14,12 +14,13 @@
 #include "gate.h"
 
 /* Forms of a value. */
-enum form { ANY, WORD, SECONDS, COUNT, PATTERNS };
+enum form { ANY, WORD, SECONDS, COUNT, PATTERNS, LATER };
 
 static const struct key {
 	const char *name, *fallback;
 	enum form form;
-	const char *words; /* for WORD: what is possible, space-separated */
+	const char *words; /* for WORD: what is possible, space-separated; LATER: only the default, the rest is not
+			      built yet */
 	const char *later; /* words that are known but not built yet */
 	const char *about;
 } keys[CONFIG_KEYS] = {
@@ -41,11 +42,14 @@ static const struct key {
 	[CONFIG_CHECK_TIMEOUT] = {"check.timeout", "300", SECONDS, NULL, NULL,
 				  "seconds for a check that names none itself"},
 	[CONFIG_WORKERS] = {"workers", "64", COUNT, NULL, NULL, "sessions that may run at the same time"},
-	[CONFIG_IDLE_PAUSE] = {"idle.pause", "off", WORD, "off", "on", "seconds until an idle sandbox is paused"},
-	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", WORD, "off", "on",
+	[CONFIG_IDLE_PAUSE] = {"idle.pause", "off", LATER, NULL, NULL, "seconds until an idle sandbox is paused"},
+	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", LATER, NULL, NULL,
 				   "seconds until an idle sandbox goes to disk"},
-	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", WORD, "off", "on", "TCP address of the gateway"},
-	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", WORD, "off", "on", "TCP address of the HTTP face"},
+	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", LATER, NULL, NULL, "TCP address of the gateway"},
+	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", LATER, NULL, NULL, "TCP address of the HTTP face"},
+	[CONFIG_SANDBOX_LAUNCH] = {"sandbox.launch", "", LATER, NULL, NULL,
+				   "command that starts a sandbox's keeper on another machine"},
+	[CONFIG_SHIP_HOSTS] = {"ship.hosts", "", LATER, NULL, NULL, "hosts that a push asks for"},
 	[CONFIG_RETRY_LIMIT] = {"retry.limit", "1 h", SECONDS, NULL, NULL,
 				"how long a failing model request is tried again before the run fails"},
 	[CONFIG_OUTPUT_LIMIT] =
@@ -58,10 +62,12 @@ static const struct key {
 
 /* Keys that stand for many: PREFIX and a name of the user's choice. */
 static int check_price(const char *value, struct err *err);
+static int check_provider(const char *value, struct err *err);
 static const struct family {
-	const char *prefix, *name, *example, *about;
+	const char *prefix, *name, *example, *about; /* name NULL: not built yet, so not listed */
 	int (*check)(const char *value, struct err *err);
 } families[] = {
+	{"provider.", NULL, NULL, NULL, check_provider},
 	{"price.", "price.MODEL", "3 15 0.3", "dollars for a million tokens: in, out, cached in (if left out: as in)",
 	 check_price},
 };
@@ -120,6 +126,19 @@ static int check_word(const struct key *k, const char *value, struct err *err)
 	return err_set(err, EINVAL, "%s cannot be \"%.60s\"; possible: %s", k->name, value, k->words);
 }
 
+static int check_provider(const char *value, struct err *err)
+{
+	return err_set(err, EOPNOTSUPP, "providers cannot be set yet; possible now: model = script:FILE");
+}
+
+static int check_later(const struct key *k, const char *value, struct err *err)
+{
+	if (!strcmp(value, k->fallback))
+		return 0;
+	return err_set(err, EOPNOTSUPP, "%s is not built yet; possible now: %s", k->name,
+		       *k->fallback ? k->fallback : "empty");
+}
+
 static int check_model(const char *value, struct err *err)
 {
 	if (!*value || (!strncmp(value, "script:", 7) && value[7]))
@@ -144,6 +163,7 @@ static int check(const struct key *k, const char *value, struct err *err)
 		return check_ship(value, err);
 	switch (k->form) {
 	case WORD: return check_word(k, value, err);
+	case LATER: return check_later(k, value, err);
 	case SECONDS:
 		if (number(value, true) > 0)
 			return 0;
@@ -209,7 +229,8 @@ static void unknown_key(const char *name, struct err *err)
 	for (int i = 0; i < CONFIG_KEYS; i++)
 		buf_addf(&list, "%s%s", i ? ", " : "", keys[i].name);
 	for (size_t i = 0; i < ARRAY_LEN(families); i++)
-		buf_addf(&list, ", %s", families[i].name);
+		if (families[i].name)
+			buf_addf(&list, ", %s", families[i].name);
 	err_set(err, EINVAL, "unknown key \"%.60s\"; known: %s", name, buf_str(&list));
 }
 
@@ -333,5 +354,6 @@ void config_default_text(struct buf *out)
 	for (int i = 0; i < CONFIG_KEYS; i++)
 		buf_addf(out, "\n# %s\n#%s = %s\n", keys[i].about, keys[i].name, fallback(i));
 	for (size_t i = 0; i < ARRAY_LEN(families); i++)
-		buf_addf(out, "\n# %s\n#%s = %s\n", families[i].about, families[i].name, families[i].example);
+		if (families[i].name)
+			buf_addf(out, "\n# %s\n#%s = %s\n", families[i].about, families[i].name, families[i].example);
 }
