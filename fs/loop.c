@@ -247,8 +247,8 @@ void face_release(struct face *f)
 		handle_put(h);
 	}
 	nodes_release(f);
+	seen_release(f); /* those that are due stand in lists of the watchers */
 	watchers_release(f);
-	seen_release(f);
 	drafts_release(f);
 	face_forget_sessions(f);
 	ring_free(f->errors);
