@@ -43,14 +43,19 @@ static int load(struct worker *w, struct err *err)
 {
 	session_free(w->s);
 	w->s = NULL;
+	/* A stop is committed before the worker is told. So the flag is cleared before the record is read: what is told
+	 * in between stays, and what was committed before is found in the record. */
+	atomic_store(&w->cancel, false);
+	if (atomic_load(&w->halt))
+		atomic_store(&w->cancel, true);
 	int rc = w->db ? 0 : db_open(w->b->db_path, false, &w->db, err);
 	rc = rc ? rc : session_load(w->db, w->id, &w->s, err);
 	if (!rc && w->s && w->s->destroyed_ms && w->s->state != STATE_DESTROYING) {
 		session_free(w->s);
 		w->s = NULL;
 	}
-	if (!atomic_load(&w->halt)) /* a stop is committed before the worker is told, so this forgets none */
-		atomic_store(&w->cancel, !rc && w->s && w->s->stopping);
+	if (!rc && w->s && w->s->stopping)
+		atomic_store(&w->cancel, true);
 	return rc;
 }
 
