@@ -8,12 +8,14 @@
 
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
+#include "backend/base/text.h"
 #include "backend/base/utf8.h"
 #include "killpoint.h"
 #include "transcript.h"
 
-#define BAD_ARGS "bad-args" /* note of a call that must not run */
-#define STOP_MS	 5000	    /* `stop` waits no longer than this for a sandbox to end its command */
+#define BAD_ARGS       "bad-args" /* note of a call that must not run */
+#define NAME_MAX_BYTES 64	  /* of a tool: what providers take back */
+#define STOP_MS	       5000	  /* `stop` waits no longer than this for a sandbox to end its command */
 
 struct call {
 	int64_t request, pos;
@@ -52,6 +54,8 @@ int calls_plan(struct tx *tx, struct session *s, int64_t request, const struct m
 		if (!good)
 			buf_addf(&note, BAD_ARGS " %s", why.code ? why.text : "they are no JSON object");
 		utf8_clean(&name, c->name, strlen(c->name));
+		text_one_line(name.p,
+			      utf8_prefix(buf_str(&name), name.n < NAME_MAX_BYTES ? name.n : NAME_MAX_BYTES, NULL));
 		rc = transcript_call(tx, s, c->id, buf_str(&name), buf_str(&args), err);
 		rc = rc ? rc
 			: db_run(tx->db, err,
