@@ -9,16 +9,18 @@
 #include "agents.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
+#include "backend/base/text.h"
 #include "backend/base/utf8.h"
 #include "killpoint.h"
 #include "redact.h"
 #include "transcript.h"
 #include "usage.h"
 
-#define KEPT	    "kept"     /* note of a call whose output stays in the sandbox */
-#define BAD_ARGS    "bad-args" /* note of a call that must not run */
-#define SHORT_BYTES 2048       /* kept at each end of a result when the budget is used up */
-#define STOP_MS	    5000       /* `stop` waits no longer than this for a sandbox to end its command */
+#define KEPT	       "kept"	  /* note of a call whose output stays in the sandbox */
+#define BAD_ARGS       "bad-args" /* note of a call that must not run */
+#define SHORT_BYTES    2048	  /* kept at each end of a result when the budget is used up */
+#define STOP_MS	       5000	  /* `stop` waits no longer than this for a sandbox to end its command */
+#define NAME_MAX_BYTES 64	  /* of a tool: what providers take back */
 
 struct call {
 	int64_t request, pos;
@@ -57,6 +59,8 @@ int calls_plan(struct tx *tx, struct session *s, int64_t request, const struct m
 		if (!good)
 			buf_addf(&note, BAD_ARGS " %s", why.code ? why.text : "they are no JSON object");
 		utf8_clean(&name, c->name, strlen(c->name));
+		text_one_line(name.p,
+			      utf8_prefix(buf_str(&name), name.n < NAME_MAX_BYTES ? name.n : NAME_MAX_BYTES, NULL));
 		rc = transcript_call(tx, s, c->id, buf_str(&name), buf_str(&args), err);
 		rc = rc ? rc
 			: db_run(tx->db, err,

@@ -175,6 +175,16 @@ static void start_waiting(struct engine *e)
 	launch(e, slot);
 }
 
+/* Waits must not depend on a clock that can be set. */
+static void wake_init(pthread_cond_t *c)
+{
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(c, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
 void engine_kick(struct engine *e, int64_t session)
 {
 	pthread_mutex_lock(&e->lock);
@@ -187,7 +197,7 @@ void engine_kick(struct engine *e, int64_t session)
 		slot->e = e;
 		slot->w.b = e->b;
 		slot->w.id = session;
-		pthread_cond_init(&slot->wake, NULL);
+		wake_init(&slot->wake);
 		list_append(&e->waiting, &slot->link);
 		start_waiting(e);
 	}
@@ -262,7 +272,8 @@ void engine_free(struct engine *e)
 bool worker_sleep(struct worker *w, int64_t until_ms)
 {
 	struct slot *slot = (struct slot *)(void *)((char *)w - offsetof(struct slot, w));
-	struct timespec t = {.tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000};
+	int64_t left = until_ms - clock_real_ms(), at = clock_mono_ms() + (left > 0 ? left : 0);
+	struct timespec t = {.tv_sec = at / 1000, .tv_nsec = at % 1000 * 1000000};
 	pthread_mutex_lock(&slot->e->lock);
 	if (!slot->again && !atomic_load(&w->cancel))
 		pthread_cond_timedwait(&slot->wake, &slot->e->lock, &t);
@@ -273,8 +284,9 @@ bool worker_sleep(struct worker *w, int64_t until_ms)
 
 bool worker_pause(struct worker *w, int64_t ms)
 {
-	for (int64_t until = clock_real_ms() + ms; clock_real_ms() < until;)
-		if (worker_sleep(w, until))
+	int64_t left, end = clock_mono_ms() + ms;
+	while ((left = end - clock_mono_ms()) > 0)
+		if (worker_sleep(w, clock_real_ms() + left))
 			return true;
 	return false;
 }

@@ -13,15 +13,16 @@
 struct worker {
 	struct backend *b;
 	int64_t id;
-	struct db *db;	    /* its own read connection */
-	struct session *s;  /* a copy of the committed state, loaded anew before each step */
-	struct env *env;    /* open connection to the sandbox, or NULL */
-	int64_t pushing;    /* number of the ship whose push this very worker has begun, 0 = none */
-	char *prompt;	    /* system prompt of this worker's runs, or NULL */
-	struct buf looked;  /* agents.c: folders that were looked into, a line each */
-	bool acked;	    /* calls.c: jobs that an earlier process left behind are forgotten */
-	atomic_bool cancel; /* the step must end soon: stop, destroy or shutdown */
-	atomic_bool halt;   /* the daemon is stopping: leave everything as it is */
+	struct db *db;			 /* its own read connection */
+	struct session *s;		 /* a copy of the committed state, loaded anew before each step */
+	struct env *env;		 /* open connection to the sandbox, or NULL */
+	int64_t pushing;		 /* number of the ship whose push this very worker has begun, 0 = none */
+	char *prompt;			 /* system prompt of this worker's runs, or NULL */
+	struct buf looked;		 /* agents.c: folders that were looked into, a line each */
+	bool acked;			 /* calls.c: jobs that an earlier process left behind are forgotten */
+	atomic_bool cancel;		 /* the step must end soon: stop, destroy or shutdown */
+	atomic_bool halt;		 /* the daemon is stopping: leave everything as it is */
+	int64_t retry_ms, retry_mono_ms; /* a session's retry_ms that was seen, and when that is by CLOCK_MONOTONIC */
 };
 
 int engine_start(struct backend *b, struct engine **out, struct err *err);
@@ -36,7 +37,7 @@ size_t engine_workers(struct engine *e);
 /* Opens w->env if it is not open. If the sandbox is down it is started again first (its jobs are then lost). */
 int worker_env(struct worker *w, struct err *err);
 void worker_env_drop(struct worker *w);
-/* Sleeps until CLOCK_REALTIME until_ms, a kick or cancel; true if cancelled. */
+/* Sleeps until CLOCK_REALTIME until_ms as the clock stands now, a kick or cancel; true if cancelled. */
 bool worker_sleep(struct worker *w, int64_t until_ms);
 /* Sleeps ms whatever is kicked; true if cancelled. */
 bool worker_pause(struct worker *w, int64_t ms);

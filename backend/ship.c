@@ -130,9 +130,7 @@ static int outcome_fn(struct tx *tx, struct session *s, void *arg, struct err *e
 static int finish(struct worker *w, const char *text, const char *words, struct err *err)
 {
 	CLEAN_FREE char *line = xstrdup(text);
-	for (char *p = line; *p; p++)
-		if (*p == '\n')
-			*p = ' ';
+	text_one_line(line, SIZE_MAX);
 	struct outcome o = {line, words, NULL, NULL};
 	return worker_commit(w, outcome_fn, &o, err);
 }

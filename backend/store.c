@@ -12,6 +12,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "backend/base/text.h"
 #include "idset.h"
 #include "killpoint.h"
 #include "notes.h"
@@ -98,11 +99,10 @@ int tx_event(struct tx *tx, const struct session *s, const char *kind, const cha
 	struct store *st = tx->store;
 	char when[CLOCK_TEXT];
 	CLEAN_BUF struct buf line = BUF_INIT;
+	CLEAN_FREE char *last = xstrdup(detail);
+	text_one_line(last, SIZE_MAX);
 	buf_addf(&line, "%" PRId64 "\t%s\t%s\t%s\t%s\n", st->event_seq + 1, clock_rfc3339(tx->now_ms, when),
-		 s ? s->name : "-", kind, detail);
-	for (size_t i = 0; i + 1 < line.n; i++)
-		if (line.p[i] == '\n')
-			line.p[i] = ' ';
+		 s ? s->name : "-", kind, last);
 	int rc = db_run(tx->db, err, "INSERT INTO events(seq,off,line) VALUES(?,?,?)", "iit", st->event_seq + 1,
 			(int64_t)st->events.size, buf_str(&line));
 	if (rc)

@@ -9,6 +9,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
+#include "backend/base/text.h"
 #include "blocks.h"
 
 static const char *const names[ENTRY_KINDS] = {"user", "assistant", "tool_call", "tool_result", "notice", "ship"};
@@ -172,7 +173,7 @@ static void show_args(struct buf *md, const char *name, const char *args)
 		const char *text = json_str(o, shown[i].key);
 		if (strcmp(shown[i].tool, name) || !text)
 			continue;
-		if (!strcmp(name, "bash"))
+		if (!strcmp(name, "bash") || strpbrk(text, "`\n"))
 			fenced(md, shown[i].info, text);
 		else
 			buf_addf(md, "`%s`\n", text);
@@ -212,7 +213,9 @@ int log_add(struct tx *tx, struct session *s, const char *text, struct err *err)
 {
 	char when[CLOCK_TEXT];
 	CLEAN_BUF struct buf line = BUF_INIT;
-	buf_addf(&line, "%s %s\n", clock_rfc3339(tx->now_ms, when), text);
+	CLEAN_FREE char *words = xstrdup(text);
+	text_one_line(words, SIZE_MAX);
+	buf_addf(&line, "%s %s\n", clock_rfc3339(tx->now_ms, when), words);
 	int rc = db_run(tx->db, err, "INSERT INTO logs(session,off,line) VALUES(?,?,?)", "iit", s->id, s->log_size,
 			buf_str(&line));
 	if (rc)

@@ -23,7 +23,9 @@
 #include "usage.h"
 #include "view.h"
 
-#define PARTIAL_MS 100 /* streamed text is committed at most so often (spec: at most 100 ms apart) */
+#define PARTIAL_MS 100	     /* streamed text is committed at most so often (spec: at most 100 ms apart) */
+#define ANSWER_MAX (4 << 20) /* bytes of an answer with its thinking and arguments; models give a tenth of it */
+#define CALLS_MAX  256	     /* tools that one answer may ask for */
 
 /* ---- the prompt ---- */
 
@@ -339,6 +341,20 @@ static int turn_stopped(struct worker *w, enum turn_end *end, struct err *err)
 
 /* ---- one request ---- */
 
+/* An answer that no model gives is not kept: it would be read and sent again with every later request. */
+static int check_reply(const struct model_reply *r, struct err *err)
+{
+	size_t n = r->text.n + r->thinking.n;
+	for (size_t i = 0; i < r->n_calls; i++)
+		n += strlen(r->calls[i].name) + strlen(r->calls[i].input) + strlen(r->calls[i].id);
+	if (n > ANSWER_MAX)
+		return err_set(err, EFBIG, "the model's answer has %zu bytes; %d are the most", n, ANSWER_MAX);
+	if (r->n_calls > CALLS_MAX)
+		return err_set(err, EFBIG, "the model's answer asks for %zu tools; %d are the most", r->n_calls,
+			       CALLS_MAX);
+	return 0;
+}
+
 static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_fault *fault, struct err *err)
 {
 	struct context ctx = {0};
@@ -361,6 +377,7 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 		rc = kind->run(&q, d->reply, fault, err);
 		killpoint("model.reply");
 	}
+	rc = rc ? rc : check_reply(d->reply, err);
 	context_release(&ctx);
 	buf_release(&sink.text);
 	*d->before = sink.before;
@@ -416,7 +433,11 @@ int turn_run(struct worker *w, session_fn *final, int limit_ms, enum turn_end *e
 	int64_t now = clock_real_ms();
 	if (atomic_load(&w->cancel))
 		return turn_stopped(w, end, err);
-	if (w->s->retry_ms > now) {
+	if (w->s->retry_ms != w->retry_ms) { /* from here on by a clock that nobody sets */
+		w->retry_ms = w->s->retry_ms;
+		w->retry_mono_ms = clock_mono_ms() + w->s->retry_ms - now;
+	}
+	if (w->s->retry_ms && w->retry_mono_ms > clock_mono_ms()) {
 		worker_sleep(w, w->s->retry_ms < now + 1000 ? w->s->retry_ms : now + 1000);
 		return worker_commit(w, touch_fn, NULL, err);
 	}

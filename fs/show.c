@@ -8,6 +8,7 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
+#include "backend/base/text.h"
 #include "drop.h"
 #include "face.h"
 #include "node.h"
@@ -100,8 +101,9 @@ static void make_index(struct face *f, struct buf *out)
 					      v->value[VALUE_BRANCH], clock_age(now - v->created_ms, age)};
 		buf_addf(out, "%" PRId64, v->id);
 		for (size_t c = 0; c < ARRAY_LEN(column); c++) {
-			buf_addc(out, '\t');
-			buf_adds(out, column[c] ? column[c] : "");
+			CLEAN_FREE char *text = xstrdup(column[c] ? column[c] : "");
+			text_one_line(text, SIZE_MAX); /* a path may hold tabs and newlines */
+			buf_addf(out, "\t%s", text);
 		}
 		buf_addc(out, '\n');
 	}

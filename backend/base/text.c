@@ -11,3 +11,12 @@ char *text_trim(char *s)
 		s[--n] = 0;
 	return s;
 }
+
+void text_one_line(char *s, size_t n)
+{
+	for (; s && *s && n; s++, n--)
+		if ((unsigned char)*s < ' ' || *s == 0x7f)
+			*s = ' ';
+	if (s)
+		*s = 0;
+}
