@@ -215,7 +215,7 @@ static int gone(struct tx *tx, struct session *s, const char *words, struct err 
 
 /* clang-format off */
 static action *const table[EVENTS][STATES] = {
-	/* in state:         PREPARING  IDLE       RUNNING    SYNCING   CHECKING  SHIPPING     FAILED       DESTROYING */
+	/* in state:        PREPARING  IDLE       RUNNING    SYNCING   CHECKING  SHIPPING     FAILED       DESTROYING */
 	[EVENT_MESSAGE]  = {nothing,   start_run, nothing,   nothing,  nothing,  nothing,     wake_failed, gone},
 	[EVENT_PREPARED] = {prepared,  NULL,      NULL,      NULL,     NULL,     NULL,        NULL,        nothing},
 	[EVENT_ANSWERED] = {NULL,      NULL,      answered,  NULL,     NULL,     NULL,        NULL,        nothing},
