@@ -105,5 +105,6 @@ own $pid
 within 10 established
 echo quiet >>"$S/s/input"
 timeout 20 cat "$S/s/wait/idle" >/dev/null
+within 10 grep -q input "$T/events"
 kill $pid
 equal "-o nowatch: only the writer's own" "$(sed "s,.*/ *,," "$T/events" | sort -u)" "MODIFY input"
