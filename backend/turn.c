@@ -313,6 +313,10 @@ static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *e
 {
 	struct worker *w = arg;
 	int rc = calls_abandon(tx, s, "stopped by the user", err);
+	/* A run that had not taken its message yet is stopped together with it: else it would begin once more. */
+	if (!rc && s->state == STATE_RUNNING &&
+	    !db_int(tx->db, 0, "SELECT 1 FROM messages WHERE session=? AND state='placed'", "i", s->id))
+		rc = message_place(tx, s, err);
 	if (!rc && db_int(tx->db, 0, "SELECT 1 FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", s->id,
 			  s->request))
 		rc = used(tx, s, w->b, s->setting[SETTING_MODEL], USE_ABORTED, NULL, err);
