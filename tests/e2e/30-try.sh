@@ -96,7 +96,7 @@ fi
 [ "$kind" = dir ] || exit $failed
 
 # ---- interrupted at some moments: by Ctrl-C, that is SIGINT to the whole group
-for after in 'berthfs mount berth' 'wait/idle' 'running bash' 'wait/shipped'; do
+for after in 'berthfs mount berth' 'wait/idle' '  [.][.][.] ' 'wait/shipped'; do
 	: >"$box/out"
 	env -i PATH="$PATH" HOME="$box/home" TMPDIR="$box/tmp" BERTHFS="$box/bin/berthfs" TRY_SANDBOX=dir \
 		setsid python3 -c 'import os, signal, sys
