@@ -344,9 +344,9 @@ TEST(boot_deadline)
 	struct err err = ERR_INIT;
 	CHECK(broken_image(4, false));
 	int64_t start = clock_mono_ms();
-	CHECK_INT(up(4, 4000, &err), -ETIMEDOUT);
-	CHECK(clock_mono_ms() - start < 8000);
-	CHECK(strstr(err.text, "did not boot within 4 s") != NULL);
+	CHECK_INT(up(4, 15000, &err), -ETIMEDOUT); /* long enough for a busy machine to come to the guest's words */
+	CHECK(clock_mono_ms() - start < 30000);
+	CHECK(strstr(err.text, "did not boot within 15 s") != NULL);
 	CHECK(strstr(buf_str(&here.progress), "console: berthfs-guest: cannot load the module not-there.ko") != NULL);
 	CHECK(gone(4));
 	in_state(4, SANDBOX_DOWN);
