@@ -48,14 +48,14 @@ contains "turn: the same request is answered" "$(cat "$S/turn/transcript")" "a s
 
 # ---- during a long command
 cat >"$T/command.script" <<-'END'
-	{"tools":[{"name":"bash","input":{"command":"for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 1; done; echo once >> count.txt; git add .; git commit -qm count"}}]}
+	{"tools":[{"name":"bash","input":{"command":"for i in $(seq 20); do echo line $i; sleep 1; done; echo once >> count.txt; git add .; git commit -qm count"}}]}
 	{"text":"done"}
 END
 new command go
 within 60 status_is command '^running bash'
 kill_when command sleep 3
 answered command 1
-equal "command: its output is complete" "$(grep -c '^line [0-9]*$' "$S/command/transcript")" 10
+equal "command: its output is complete" "$(grep -c "^line [0-9]*$" "$S/command/transcript")" 20
 equal "command: it ran once" "$(git -C "$P" show "sandbox/$(cat "$S/command/id"):count.txt")" once
 
 # ---- during a ship: at each of its steps
