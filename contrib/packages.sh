@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what contrib/packages lists for the uses that are named, as far as it is missing: as root or by sudo. An
 # ordinary user without sudo is told what to ask for.
-# usage: packages.sh [build] [vm] [test]
+# usage: packages.sh [build] [vm] [test] [bench]
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export DEBIAN_FRONTEND=noninteractive

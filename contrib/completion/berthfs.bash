@@ -4,7 +4,7 @@ _berthfs() {
 	local word=${COMP_WORDS[COMP_CWORD]} mount
 	COMPREPLY=()
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W "mount umount show doctor image --help --version" -- "$word"))
+		COMPREPLY=($(compgen -W "mount umount show doctor image ledger --help --version" -- "$word"))
 		return
 	fi
 	case ${COMP_WORDS[1]} in
@@ -16,6 +16,13 @@ _berthfs() {
 	show)
 		mount=$(awk '$3 == "fuse.berthfs" { print $2; exit }' /proc/mounts)
 		COMPREPLY=($(compgen -W "$(cut -f2 "$mount/index" 2>/dev/null)" -- "$word"))
+		;;
+	ledger)
+		if [ "$COMP_CWORD" = 2 ]; then
+			COMPREPLY=($(compgen -W "verify" -- "$word"))
+		else
+			COMPREPLY=($(compgen -W "--expect-head" -f -- "$word"))
+		fi
 		;;
 	image)
 		if [ "$COMP_CWORD" = 2 ]; then
