@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
@@ -56,6 +57,26 @@ int repo_has(const char *path, const char *commit, struct err *err); /* 1 if the
 int repo_is_ancestor(const char *path, const char *older, const char *newer, struct err *err);
 /* A file's bytes as of a commit. -ENOENT if there is none, -EFBIG past max, -EINVAL if it is no plain file. */
 int repo_file(const char *path, const char *commit, const char *file, size_t max, struct buf *out, struct err *err);
+
+/* ---- the tree of a commit; one thread at a time ---- */
+
+struct repo_tree;
+struct repo_entry {
+	unsigned mode; /* as in git: 040000 folder, 0100644, 0100755, 0120000 symlink, 0160000 submodule */
+	char object[COMMIT_TEXT];
+	uint64_t size; /* bytes of a file or link */
+};
+int repo_tree_open(const char *path, const char *commit, struct repo_tree **out, struct err *err);
+void repo_tree_free(struct repo_tree *t); /* NULL is fine */
+/* file: path from the top, "" for the top itself. -ENOENT. */
+int repo_tree_find(struct repo_tree *t, const char *file, struct repo_entry *out, struct err *err);
+/* Calls each() for every entry of a folder; sizes are not filled in. -ENOENT, -ENOTDIR. */
+int repo_tree_list(struct repo_tree *t, const char *dir,
+		   void (*each)(void *arg, const char *name, const struct repo_entry *entry), void *arg,
+		   struct err *err);
+int repo_blob_size(struct repo_tree *t, const char *object, uint64_t *size, struct err *err);
+int repo_blob(struct repo_tree *t, const char *object, struct buf *out, struct err *err); /* all of it, in memory */
+int repo_blob_to_fd(const char *path, const char *object, int fd, struct err *err);	  /* by git; -ENOSPC */
 
 /* ---- differences; texts are cut at REPO_TEXT_MAX, and a last line says so ---- */
 

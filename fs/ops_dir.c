@@ -39,6 +39,11 @@ static void closed(const struct spot *dir, fuse_req_t req, const char *name)
 	int rc = -EPERM;
 	if (name_is_scratch(name))
 		; /* an editor looking for a place for its swap file */
+	else if (dir->file->inside == PLACE_FILES)
+		rc = refuse_at(dir, name, EPERM,
+			       "files/ shows the work as of the last sync and cannot be written: ask for the change "
+			       "with a message to sessions/%s/input",
+			       dir->session->view->name);
 	else if (dir->session)
 		rc = refuse_at(dir, name, EPERM,
 			       "a session's directory is closed: append to input to talk to it; `rmdir "
@@ -157,6 +162,8 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		struct request *r = request_new(REQ_PROJECT_REMOVE, NULL, NULL);
 		r->name = xstrdup(name);
 		op_ask(park_change(&dir, req, name, 0), r, decided);
+	} else if (dir.file->inside == PLACE_FILES) {
+		closed(&dir, req, name);
 	} else if (dir.session) {
 		const char *whose = dir.session->view->name;
 		fuse_reply_err(req, -refuse_at(&dir, name, EPERM,
