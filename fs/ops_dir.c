@@ -162,8 +162,6 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		struct request *r = request_new(REQ_PROJECT_REMOVE, NULL, NULL);
 		r->name = xstrdup(name);
 		op_ask(park_change(&dir, req, name, 0), r, decided);
-	} else if (dir.file->inside == PLACE_FILES) {
-		closed(&dir, req, name);
 	} else if (dir.session) {
 		const char *whose = dir.session->view->name;
 		fuse_reply_err(req, -refuse_at(&dir, name, EPERM,
