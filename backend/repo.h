@@ -145,8 +145,19 @@ enum repo_push {
 	REPO_PUSH_UNREACHABLE, /* no answer, no credentials...: words. It may have landed: ask repo_remote_has() */
 };
 /* Pushes commit to refs/heads/branch of the remote; never forced. err has words unless pushed (err->code is 0). */
+/* link: NULL, or gets the first URL that the remote said after a push (malloc'd, NULL if none): forges offer the page
+ * that opens a pull request. */
 int repo_push(const char *path, const char *remote, const char *commit, const char *branch, enum repo_push *result,
-	      const atomic_bool *cancel, struct err *err);
+	      char **link, const atomic_bool *cancel, struct err *err);
+
+struct repo_pr {
+	const char *remote;
+	const char *branch, *base; /* from, to: names of branches there */
+	const char *title, *body;
+};
+/* Opens a pull request with the user's `gh`, or finds the one that is open for that branch. url: malloc'd. -ENOENT: no
+ * gh; -EIO with its words; -ETIMEDOUT, -ECANCELED. */
+int repo_pr_open(const char *path, const struct repo_pr *pr, char **url, const atomic_bool *cancel, struct err *err);
 /* 1 if the branch at the place that is pushed to contains the commit now, 0 if not, -EHOSTUNREACH. */
 int repo_remote_has(const char *path, const char *remote, const char *branch, const char *commit,
 		    const atomic_bool *cancel, struct err *err);
