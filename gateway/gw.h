@@ -68,7 +68,7 @@ struct gw {
 	int epoll;
 	bool stopping;
 	char *dir, *runtime; /* state and sockets */
-	struct list listeners, conns, calls, tunnels, controls, dead;
+	struct list listeners, conns, calls, tunnels, controls, attached, dead;
 	int n_conns;
 	CURLM *multi;
 	int64_t curl_at; /* mono ms when curl wants to be called; -1: never */
@@ -92,6 +92,9 @@ struct gw {
 	int unknown;		 /* outcomes that the last run left open */
 	int64_t started_ms, activity_ms;
 	uint64_t served, denied;
+	uint64_t changes; /* of anything that the daemon shows */
+	int64_t alone_ms; /* since when no daemon is attached; 0: none has ever been, or one is */
+	char *listen;	  /* the TCP address that is listened on, or NULL */
 	char scratch[SCRATCH];
 };
 
@@ -111,7 +114,7 @@ void record_flush(struct gw *g);
 /* ---- listen.c: listeners and client connections ---- */
 int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct token *token, struct listener **out,
 		struct err *err);
-int listen_tcp(struct gw *g, const char *address, struct err *err);
+int listen_set(struct gw *g, const char *address, struct err *err); /* of TCP, instead of the one before; or NULL */
 void listener_close(struct gw *g, struct listener *l);
 void conn_read(struct conn *c);				 /* goes on with what has come */
 void conn_send(struct conn *c, const void *p, size_t n); /* queues and sends what goes at once */
@@ -180,3 +183,9 @@ struct tunnel *egress_of(struct list *link);
 void control_accept(struct gw *g, int fd);
 int sandbox_listen(struct gw *g, struct token *t, struct err *err); /* the socket of a sandbox's token */
 void control_release(struct gw *g);
+
+/* ---- attach.c ---- */
+void attach_new(struct gw *g, int fd); /* takes the connection of a daemon */
+void attach_tell(struct gw *g);	       /* something has changed */
+bool attach_over(struct gw *g, int64_t now);
+void attach_release(struct gw *g);

@@ -337,7 +337,7 @@ int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct to
 	return listener_add(g, fd, kind, path, token, out, err);
 }
 
-int listen_tcp(struct gw *g, const char *address, struct err *err)
+static int listen_tcp(struct gw *g, const char *address, struct err *err)
 {
 	struct sockaddr_storage sa;
 	int n = net_parse(address, &sa), on = 1;
@@ -351,6 +351,23 @@ int listen_tcp(struct gw *g, const char *address, struct err *err)
 		return rc;
 	}
 	return listener_add(g, fd, LISTEN_DAEMON, NULL, NULL, NULL, err);
+}
+
+int listen_set(struct gw *g, const char *address, struct err *err)
+{
+	if (!address == !g->listen && (!address || !strcmp(address, g->listen)))
+		return 0;
+	list_each_safe (i, &g->listeners) {
+		struct listener *l = list_entry(i, struct listener, link);
+		if (!l->path)
+			listener_close(g, l);
+	}
+	free(g->listen);
+	g->listen = NULL;
+	int rc = address ? listen_tcp(g, address, err) : 0;
+	if (!rc)
+		g->listen = xstrdup(address);
+	return rc;
 }
 
 void listener_close(struct gw *g, struct listener *l)

@@ -52,6 +52,7 @@ static void done_ready(struct source *s, uint32_t events)
 		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
 		r->done(r);
 	}
+	attach_tell(g);
 }
 
 struct signals {
@@ -127,7 +128,7 @@ static int open_sockets(struct gw *g, const struct options *o, struct err *err)
 			*control = xasprintf("%s/gateway-control.sock", g->runtime);
 	int rc = listen_unix(g, LISTEN_DAEMON, daemon, NULL, NULL, err);
 	if (!rc && o->listen)
-		rc = listen_tcp(g, o->listen, err);
+		rc = listen_set(g, o->listen, err);
 	list_each (i, &g->tokens.all) {
 		struct err why = ERR_INIT;
 		if (!rc && sandbox_listen(g, list_entry(i, struct token, link), &why))
@@ -193,6 +194,7 @@ static void close_all(struct gw *g, struct err *err)
 		r->done(r);
 	}
 	control_release(g); /* whoever asked for the end sees it here */
+	attach_release(g);
 	gw_bury(g);
 	forward_release(g);
 	meter_release(&g->meter);
@@ -226,7 +228,7 @@ int gateway_main(int argc, char **argv)
 	g->dir = xasprintf("%s/gateway", o.state);
 	g->runtime = xstrdup(o.runtime);
 	g->started_ms = clock_mono_ms();
-	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->dead};
+	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->attached, &g->dead};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	tokens_init(&g->tokens);
@@ -243,6 +245,7 @@ int gateway_main(int argc, char **argv)
 		log_error("gateway: %s", err.text);
 	free(g->dir);
 	free(g->runtime);
+	free(g->listen);
 	free(g);
 	return rc ? EX_OSERR : EX_OK;
 }
