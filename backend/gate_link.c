@@ -70,12 +70,12 @@ static void told(void *arg, int rc, const struct err *err)
 	free(arg);
 }
 
-/* A line of `events`, and of the log. */
+/* A line of `events`. */
 static void tell(struct gate_link *l, const char *fmt, const char *words)
 {
 	struct telling *t = xcalloc(1, sizeof *t);
 	snprintf(t->text, sizeof t->text, fmt, words);
-	log_info("gateway: %s", t->text);
+	log_debug("gateway: %s", t->text); /* no information: the terminal of `berthfs mount` is still there */
 	store_post(l->b->store, tell_fn, told, t);
 }
 
