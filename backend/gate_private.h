@@ -58,6 +58,8 @@ void gate_want(struct gate_link *l);
 /* ---- gate_token.c ---- */
 /* The link's thread. tokens gets the text of gateway_tokens() as it is afterwards. */
 int gate_reconcile(struct gate_link *l, struct buf *tokens, struct err *err);
+/* A new one; the older one ends. token has GATE_TOKEN bytes. */
+int gate_mint_sandbox(struct gate_link *l, const struct session *s, const char *socket, char *token, struct err *err);
 void gate_tokens_release(struct gate_link *l);
 
 /* ---- gate_ask.c ---- */

@@ -108,6 +108,18 @@ char *gate_sandbox_socket(struct backend *b, int64_t session)
 	return b->link ? xasprintf("%s/gateway-%" PRId64 ".sock", b->paths->runtime, session) : NULL;
 }
 
+int gate_mint_sandbox(struct gate_link *l, const struct session *s, const char *socket, char *token, struct err *err)
+{
+	char number[24];
+	snprintf(number, sizeof number, "%" PRId64, s->id);
+	pthread_mutex_lock(&l->minting);
+	int rc = mint(l, s, "sandbox", socket, token, err);
+	if (!rc)
+		map_put(&l->sandboxes, number, l);
+	pthread_mutex_unlock(&l->minting);
+	return rc;
+}
+
 int gate_sandbox_revoke(struct backend *b, int64_t session, struct err *err)
 {
 	struct gate_link *l = b->link;
