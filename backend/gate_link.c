@@ -135,6 +135,7 @@ static void bring_up(struct gate_link *l)
 		return;
 	}
 	l->up_ms = clock_mono_ms();
+	l->tell_lives = true;
 	tell(l, "%s", there ? "taken over" : "started");
 }
 

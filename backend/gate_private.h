@@ -41,6 +41,7 @@ struct gate_link {
 	char *listen, *listen_words;	       /* settings as they were last told, and what came of it */
 	bool sync_each;
 	bool told;
+	bool tell_lives; /* this gateway has not been told by what to know that a sandbox lives */
 };
 
 /* ---- gate_look.c; the link's thread ---- */

@@ -11,6 +11,7 @@
 #include "backend/base/mem.h"
 #include "engine.h"
 #include "gate_private.h"
+#include "sandbox/sandbox.h"
 
 #define PROJECT_MAX 120 /* bytes of a project's name in a token; the gateway takes 128 */
 
@@ -108,14 +109,22 @@ char *gate_sandbox_socket(struct backend *b, int64_t session)
 	return b->link ? xasprintf("%s/gateway-%" PRId64 ".sock", b->paths->runtime, session) : NULL;
 }
 
+static int tell_life(struct gate_link *l, const char *session)
+{
+	CLEAN_FREE char *path = sandbox_life(l->b->paths, strtoll(session, NULL, 10));
+	return gateway_life_set(l->b->paths, session, path, NULL);
+}
+
 int gate_mint_sandbox(struct gate_link *l, const struct session *s, const char *socket, char *token, struct err *err)
 {
 	char number[24];
 	snprintf(number, sizeof number, "%" PRId64, s->id);
 	pthread_mutex_lock(&l->minting);
 	int rc = mint(l, s, "sandbox", socket, token, err);
-	if (!rc)
+	if (!rc) {
 		map_put(&l->sandboxes, number, l);
+		tell_life(l, number);
+	}
 	pthread_mutex_unlock(&l->minting);
 	return rc;
 }
@@ -191,7 +200,7 @@ static int put_right(struct gate_link *l, const struct row *r)
 	} else if (sandbox && strcmp(r->network, t.network)) {
 		rc = gateway_network_set(p, r->session, t.network, NULL);
 	} else {
-		return 0;
+		return sandbox && l->tell_lives ? tell_life(l, r->session) : 0;
 	}
 	return rc ? rc : 1;
 }
@@ -239,6 +248,7 @@ int gate_reconcile(struct gate_link *l, struct buf *tokens, struct err *err)
 		if (!rc)
 			pass(l, buf_str(tokens));
 	}
+	l->tell_lives = l->tell_lives && rc;
 	pthread_mutex_unlock(&l->minting);
 	return rc;
 }

@@ -79,12 +79,23 @@ void attach_tell(struct gw *g)
 		tell(list_entry(i, struct attached, link));
 }
 
+static bool lives(const struct token *t)
+{
+	if (t->kind != TOKEN_SANDBOX)
+		return false;
+	if (!t->life)
+		return true; /* for all that is known */
+	CLEAN_FD int fd = unix_connect_now(t->life, NULL);
+	return fd >= 0 || fd == -EAGAIN;
+}
+
 bool attach_over(struct gw *g, int64_t now)
 {
 	if (!g->alone_ms || now - g->alone_ms < ALONE_MS || !list_empty(&g->attached))
 		return false;
+	g->alone_ms = now; /* the next look is as far away */
 	list_each (i, &g->tokens.all)
-		if (list_entry(i, struct token, link)->kind == TOKEN_SANDBOX)
+		if (lives(list_entry(i, struct token, link)))
 			return false;
 	log_info("the daemon is gone and no sandbox is up: the gateway ends");
 	return true;

@@ -269,6 +269,12 @@ int gateway_token_revoke(const struct paths *p, const char *kind, const char *se
 	return ask(p, words, NULL, 0, NULL, err);
 }
 
+int gateway_life_set(const struct paths *p, const char *session, const char *path, struct err *err)
+{
+	CLEAN_FREE char *words = xasprintf("life\t%s\t%s", session, path);
+	return ask(p, words, NULL, 0, NULL, err);
+}
+
 int gateway_network_set(const struct paths *p, const char *session, const char *network, struct err *err)
 {
 	CLEAN_FREE char *words = xasprintf("network\t%s\t%s", session, network);

@@ -434,6 +434,17 @@ static int on_options(struct control *c, struct buf *out, struct err *err)
 	return listen_set(c->gw, none ? NULL : c->args[1], err);
 }
 
+/* session path */
+static int on_life(struct control *c, struct buf *out, struct err *err)
+{
+	struct token *t = other(c->gw, c->args[1], TOKEN_SANDBOX, NULL);
+	if (t) {
+		free(t->life);
+		t->life = xstrdup(c->args[2]);
+	}
+	return 0;
+}
+
 /* The connection stays, and is not this one's any more. */
 static int on_attach(struct control *c, struct buf *out, struct err *err)
 {
@@ -455,14 +466,23 @@ static const struct {
 	int args;
 	int (*run)(struct control *c, struct buf *out, struct err *err);
 } verbs[] = {
-	{"hello", 0, on_hello},		  {"token-mint", 5, on_mint},
-	{"token-revoke", 2, on_revoke},	  {"network", 2, on_network},
-	{"key-set", 1, on_key},		  {"key-list", 0, on_keys},
-	{"policy-get", 0, on_policy_get}, {"policy-set", 0, on_policy_set},
-	{"status", 0, on_status},	  {"head", 0, on_head},
-	{"tokens", 0, on_tokens},	  {"ledger", 2, on_ledger},
-	{"activity", 1, on_activity},	  {"stop", 0, on_stop},
-	{"options", 2, on_options},	  {"attach", 0, on_attach},
+	{"hello", 0, on_hello},
+	{"token-mint", 5, on_mint},
+	{"token-revoke", 2, on_revoke},
+	{"network", 2, on_network},
+	{"key-set", 1, on_key},
+	{"key-list", 0, on_keys},
+	{"policy-get", 0, on_policy_get},
+	{"policy-set", 0, on_policy_set},
+	{"status", 0, on_status},
+	{"head", 0, on_head},
+	{"tokens", 0, on_tokens},
+	{"ledger", 2, on_ledger},
+	{"activity", 1, on_activity},
+	{"stop", 0, on_stop},
+	{"options", 2, on_options},
+	{"attach", 0, on_attach},
+	{"life", 2, on_life},
 };
 
 static void run(struct control *c)

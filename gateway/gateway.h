@@ -25,7 +25,7 @@ bool gateway_running(const struct paths *paths);
 int gateway_options_set(const struct paths *paths, const struct gateway_options *options, struct err *err);
 /* The daemon's open line: a descriptor that becomes readable when something has changed, and ends with the gateway.
  * To be told again, read all that is there and write a byte, before looking at what has changed. Once such a line has
- * ended and no other is open, a gateway without sandboxes' tokens ends by itself (10 s). */
+ * ended and no other is open, a gateway ends by itself when no sandbox lives (10 s). */
 int gateway_attach(const struct paths *paths, struct err *err);
 /* Where requests go: the daemon's socket. */
 char *gateway_socket(const struct paths *paths);
@@ -38,6 +38,8 @@ int gateway_token_mint(const struct paths *paths, const char *kind, const char *
 		       const char *network, const char *socket, char *token, size_t cap, struct err *err);
 /* kind "engine", "sandbox" or "all". Its streams are cut before this returns. 0 also if there was none. */
 int gateway_token_revoke(const struct paths *paths, const char *kind, const char *session, struct err *err);
+/* path: a unix socket that takes connections as long as the session's sandbox runs. Told anew to each gateway. */
+int gateway_life_set(const struct paths *paths, const char *session, const char *path, struct err *err);
 int gateway_network_set(const struct paths *paths, const char *session, const char *network, struct err *err);
 
 /* Hands a key over; n 0 removes it. The bytes are wiped from everything but the caller's buffer. */

@@ -93,7 +93,8 @@ struct gw {
 	int64_t started_ms, activity_ms;
 	uint64_t served, denied;
 	uint64_t changes; /* of anything that the daemon shows */
-	int64_t alone_ms; /* since when no daemon is attached; 0: none has ever been, or one is */
+	int64_t alone_ms; /* since when no daemon is attached, or the last look for sandboxes then; 0: none has
+				ever been, or one is */
 	char *listen;	  /* the TCP address that is listened on, or NULL */
 	char scratch[SCRATCH];
 };

@@ -62,6 +62,9 @@ int sandbox_possible(const char *kind, struct err *err);
  * given to progress and the error is -ETIMEDOUT. -ENOSPC for a full disk. */
 int sandbox_up(const struct sandbox_spec *spec, struct err *err);
 enum sandbox_state sandbox_state(const struct paths *paths, const char *kind, int64_t id);
+/* A unix socket that takes connections as long as the sandbox's processes live, also for whoever knows nothing of
+ * sandboxes and only wants to know that; malloc'd. */
+char *sandbox_life(const struct paths *paths, int64_t id);
 /* Clean power-off (10 s, then killed); the disk stays. */
 int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 /* Ends its processes and removes its disk and sockets. Success if there is nothing. */
