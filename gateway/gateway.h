@@ -63,6 +63,11 @@ int gateway_ledger_read(const struct paths *paths, uint64_t offset, size_t max, 
  * hibernation. */
 int gateway_activity(const struct paths *paths, const char *session, int *running, int64_t *idle_ms, struct err *err);
 
+/* `berthfs doctor`: one line a thing that the gateway promises, tried on this machine with a scratch instance that is
+ * removed again; some seconds. */
+void gateway_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		    void *arg);
+
 /* main() of the process, and of `berthfs ledger verify`; argv[0] is the verb. Exit codes as in sysexits. */
 int gateway_main(int argc, char **argv);
 int gateway_ledger_main(const struct paths *paths, int argc, char **argv);
