@@ -29,7 +29,7 @@ struct doctor {
 	void (*line)(void *arg, bool ok, const char *name, const char *words);
 	void *arg;
 	struct paths paths; /* of the scratch instance */
-	char folder[64], key[64];
+	char *folder, key[64];
 	char token[BOXES][TOKEN];
 	char *socket[BOXES];
 	struct peer peer;
@@ -224,7 +224,7 @@ static void custody(struct doctor *d)
 	CLEAN_BUF struct buf status = BUF_INIT;
 	bool secret = !gateway_status(&d->paths, &status, NULL) && strstr(buf_str(&status), "keys secret memory");
 	say(d, true, "key custody", "%s",
-	    secret ? "keys are in memory that even the kernel and root do not read (memfd_secret)"
+	    secret ? "keys are in memory that is out of the kernel's own map, and of /proc (memfd_secret)"
 		   : "keys are in locked memory, out of dumps; this kernel has no memfd_secret (boot it with "
 		     "secretmem.enable=1)");
 }
@@ -268,10 +268,11 @@ static int make(struct doctor *d, const struct paths *paths, struct err *err)
 {
 	unsigned char raw[16];
 	const char *tmp = getenv("TMPDIR");
-	snprintf(d->folder, sizeof d->folder, "%s/berthfs-doctor-XXXXXX", tmp && strlen(tmp) < 32 ? tmp : "/tmp");
+	d->folder = xasprintf("%s/berthfs-doctor-XXXXXX", tmp && *tmp == '/' ? tmp : "/tmp");
 	if (getrandom(raw, sizeof raw, 0) != sizeof raw || !mkdtemp(d->folder)) {
-		*d->folder = 0;
-		return err_sys(err, errno, "cannot make a folder for it in %s", tmp ? tmp : "/tmp");
+		err_sys(err, errno, "cannot make the folder %s", d->folder);
+		free(take(d->folder));
+		return -err->code;
 	}
 	memcpy(d->key, "sk-doctor-", 10);
 	ledger_hex(raw, sizeof raw, d->key + 10);
@@ -303,10 +304,11 @@ static void tear_down(struct doctor *d)
 	if (d->paths.state)
 		gateway_stop(&d->paths, NULL);
 	peer_stop(&d->peer);
-	if (*d->folder)
+	if (d->folder)
 		dir_remove(d->folder, NULL);
 	for (int i = 0; i < BOXES; i++)
 		free(d->socket[i]);
+	free(d->folder);
 	free(d->paths.state);
 	free(d->paths.runtime);
 }
