@@ -41,6 +41,7 @@ struct listener {
 	char *path;	     /* of a unix socket; NULL for TCP */
 	struct token *token; /* a sandbox's: the one token that is taken here */
 	int connections;
+	size_t bodies;	       /* bytes of its connections' request bodies */
 	int64_t denied_second; /* denials are written to the ledger at most so many a second */
 	int denied, unwritten;
 };
@@ -62,6 +63,7 @@ struct conn { /* a client's connection */
 	int64_t progress_ms; /* when bytes last went out */
 	struct call *call;
 	struct tunnel *tunnel;
+	size_t counted; /* of the request's body, in the sums of its listener and of all */
 };
 
 struct gw {
@@ -70,6 +72,7 @@ struct gw {
 	char *dir, *runtime; /* state and sockets */
 	struct list listeners, conns, calls, tunnels, controls, attached, dead;
 	int n_conns;
+	size_t bodies; /* bytes of request bodies that are being read or sent */
 	CURLM *multi;
 	int64_t curl_at; /* mono ms when curl wants to be called; -1: never */
 	CURL *spare[64];
@@ -124,6 +127,7 @@ size_t conn_backlog(const struct conn *c);
 void conn_done(struct conn *c);	 /* the answer is queued as a whole: on to the next request, or close */
 void conn_abort(struct conn *c); /* closed in the middle, so that nobody takes the answer for complete */
 void conn_deny(struct conn *c, const struct denial *d, bool anthropic);
+void conn_body_sent(struct conn *c); /* the provider has all of the request's body: it is held no longer */
 void conn_sweep(struct gw *g, int64_t now_ms);
 
 /* ---- call.c: from a complete request to its decision ---- */

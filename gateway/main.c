@@ -2,6 +2,7 @@
  * daemon that started it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@
 #include "gateway.h"
 #include "gw.h"
 #include "resolve.h"
+
+#define LARGE (256 << 10) /* bytes; what is larger goes back to the system when it is freed */
 
 struct options {
 	const char *state, *runtime, *listen, *sync, *ready, *segment;
@@ -233,6 +236,7 @@ int gateway_main(int argc, char **argv)
 		list_init(lists[i]);
 	tokens_init(&g->tokens);
 	many_descriptors();
+	mallopt(M_MMAP_THRESHOLD, LARGE); /* else the memory of large bodies stays with the process */
 	int rc = open_all(g, &o, &sig, &err);
 	tell_ready(&o, rc, &err);
 	if (rc) {

@@ -114,7 +114,7 @@ if sh("python3 -m pip --version")[0] == 0:
     works("pip install", "rm -rf lib && python3 -m pip install -q --no-deps --target lib --index-url https://index.test/simple berthtest && PYTHONPATH=lib python3 -m berthtest", "imported")
 else:
     print("skip pip: not in this sandbox")
-works("several at once", "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -sSf https://index.test/big | wc -c & done; wait", "\n".join([str(4 << 20)] * 12))
+works("several at once", "for i in 1 2 3 4 5 6; do curl -sSf https://index.test/r.git/info/refs | wc -l & done; wait", "\n".join(["1"] * 6))
 ASK = """curl -sS -m 60 $ANTHROPIC_BASE_URL/v1/messages -H "x-api-key: $ANTHROPIC_API_KEY" -H 'content-type: application/json' -H 'anthropic-version: 2023-06-01' -d '%s'"""
 works("a model request", ASK % json.dumps(message()), '"hi"')
 equal("which the provider sees with the key", up.requests[-1].h.get("x-api-key"), KEY)
@@ -172,7 +172,7 @@ for i in range(300):
     s.connect_ex(("127.0.0.1", %d))
     all.append(s)
 import time
-end = time.monotonic() + 6
+end = time.monotonic() + 8
 junk = b"x" * 65536
 while time.monotonic() < end:
     for s in select.select([], all, [], 0.1)[1]:
@@ -200,7 +200,7 @@ while p.poll() is None and time.monotonic() < t0 + 60:
 p.wait()
 print("# flood: %d KiB more, %d commands meanwhile, the slowest %.2f s" % (most, len(times), max(times)))
 check("a flood costs the host less than 28 MiB", most < 28 << 10, most)
-check("and tools go on meanwhile", len(times) >= 3 and max(times) < 5, times)
+check("and tools go on meanwhile", len(times) >= 3 and max(times) < 15, times)
 deaf.close()
 box("up", sock)
 works("then the gateway answers again", "curl -sSf https://index.test/simple/", "berthtest")
