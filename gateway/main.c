@@ -2,6 +2,7 @@
  * daemon that started it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@
 #include "gateway.h"
 #include "gw.h"
 #include "resolve.h"
+
+#define LARGE (256 << 10) /* bytes; what is larger goes back to the system when it is freed */
 
 struct options {
 	const char *state, *runtime, *listen, *sync, *ready, *segment;
@@ -52,6 +55,7 @@ static void done_ready(struct source *s, uint32_t events)
 		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
 		r->done(r);
 	}
+	attach_tell(g);
 }
 
 struct signals {
@@ -127,7 +131,7 @@ static int open_sockets(struct gw *g, const struct options *o, struct err *err)
 			*control = xasprintf("%s/gateway-control.sock", g->runtime);
 	int rc = listen_unix(g, LISTEN_DAEMON, daemon, NULL, NULL, err);
 	if (!rc && o->listen)
-		rc = listen_tcp(g, o->listen, err);
+		rc = listen_set(g, o->listen, err);
 	list_each (i, &g->tokens.all) {
 		struct err why = ERR_INIT;
 		if (!rc && sandbox_listen(g, list_entry(i, struct token, link), &why))
@@ -193,6 +197,7 @@ static void close_all(struct gw *g, struct err *err)
 		r->done(r);
 	}
 	control_release(g); /* whoever asked for the end sees it here */
+	attach_release(g);
 	gw_bury(g);
 	forward_release(g);
 	meter_release(&g->meter);
@@ -226,11 +231,12 @@ int gateway_main(int argc, char **argv)
 	g->dir = xasprintf("%s/gateway", o.state);
 	g->runtime = xstrdup(o.runtime);
 	g->started_ms = clock_mono_ms();
-	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->dead};
+	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->attached, &g->dead};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	tokens_init(&g->tokens);
 	many_descriptors();
+	mallopt(M_MMAP_THRESHOLD, LARGE); /* else the memory of large bodies stays with the process */
 	int rc = open_all(g, &o, &sig, &err);
 	tell_ready(&o, rc, &err);
 	if (rc) {
@@ -243,6 +249,7 @@ int gateway_main(int argc, char **argv)
 		log_error("gateway: %s", err.text);
 	free(g->dir);
 	free(g->runtime);
+	free(g->listen);
 	free(g);
 	return rc ? EX_OSERR : EX_OK;
 }
