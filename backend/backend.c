@@ -133,6 +133,7 @@ static void cancelling_done(void *arg, int rc, const struct err *err)
 static const struct {
 	tx_fn *fn; /* NULL: a pool thread answers */
 } lanes[] = {
+	[REQ_FILE_FIND] = {NULL},   [REQ_FILE_LIST] = {NULL},	  [REQ_FILE_READ] = {NULL},
 	[REQ_READ] = {NULL},	    [REQ_CWD] = {NULL},		  [REQ_DRAFT] = {NULL},
 	[REQ_CREATE] = {NULL},	    [REQ_MESSAGE] = {message_fn}, [REQ_CTL] = {ctl_fn},
 	[REQ_SHIP] = {ship_fn},	    [REQ_SETTING] = {NULL},	  [REQ_CONFIG] = {NULL},

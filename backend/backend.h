@@ -153,19 +153,22 @@ void live_put(struct live *l);
 /* ---- requests ---- */
 
 enum request_kind {
-	REQ_READ,	    /* session, text, offset, size -> out: bytes of that text (fewer at its end) */
-	REQ_CWD,	    /* pid -> name: git checkout that the process stands in, or NULL (never an error) */
-	REQ_DRAFT,	    /* judge a draft that is being written: text (so far), project (of new/PROJECT, or NULL),
-			       cwd (checkout of the writer, or NULL) -> rc, err. Nothing is created. An unfinished front matter
-			       is judged by its complete lines; a finished one wholly (project, model script, sandbox...). */
-	REQ_CREATE,	    /* the same fields + name -> session: its id. Commits the session and its first message. */
-	REQ_MESSAGE,	    /* session, text -> number: K. Committed when answered. */
-	REQ_CTL,	    /* session, text: one line of verbs */
-	REQ_SHIP,	    /* session, text: one line */
-	REQ_SETTING,	    /* session, setting, text: one value */
-	REQ_CONFIG,	    /* text: the whole new config. Refused: kept as draft, err says the line and the reason */
-	REQ_CONFIG_LINE,    /* text: one line of a config that is being written; judged alone */
-	REQ_PROJECT_ADD,    /* name, text: target path of the symlink */
+	REQ_READ,	 /* session, text, offset, size -> out: bytes of that text (fewer at its end) */
+	REQ_FILE_FIND,	 /* session, name: path below files/ ("": the top) -> file. -ENOENT */
+	REQ_FILE_LIST,	 /* session, name: folder -> out: for each entry `MODE OBJECT NAME` and a NUL, mode in octal */
+	REQ_FILE_READ,	 /* session, name: object of a file, offset, size -> out. -EFBIG: too large to be shown */
+	REQ_CWD,	 /* pid -> name: git checkout that the process stands in, or NULL (never an error) */
+	REQ_DRAFT,	 /* judge a draft that is being written: text (so far), project (of new/PROJECT, or NULL),
+			    cwd (checkout of the writer, or NULL) -> rc, err. Nothing is created. An unfinished front matter
+			    is judged by its complete lines; a finished one wholly (project, model script, sandbox...). */
+	REQ_CREATE,	 /* the same fields + name -> session: its id. Commits the session and its first message. */
+	REQ_MESSAGE,	 /* session, text -> number: K. Committed when answered. */
+	REQ_CTL,	 /* session, text: one line of verbs */
+	REQ_SHIP,	 /* session, text: one line */
+	REQ_SETTING,	 /* session, setting, text: one value */
+	REQ_CONFIG,	 /* text: the whole new config. Refused: kept as draft, err says the line and the reason */
+	REQ_CONFIG_LINE, /* text: one line of a config that is being written; judged alone */
+	REQ_PROJECT_ADD, /* name, text: target path of the symlink */
 	REQ_PROJECT_REMOVE, /* name */
 	REQ_RENAME,	    /* session, name */
 	REQ_DESTROY,	    /* session, force. EBUSY if work is not synced */
@@ -173,6 +176,16 @@ enum request_kind {
 	REQ_KEY_REMOVE,	    /* name */
 	REQ_POLICY,	    /* text: the gateway's whole new policy; as REQ_CONFIG */
 	REQ_POLICY_LINE,    /* as REQ_CONFIG_LINE */
+};
+
+#define OBJECT_TEXT 41 /* hex name of a git object and its end */
+
+/* An entry below files/: the session's work as of its last sync. */
+struct work_file {
+	unsigned mode; /* as in git: 040000, 0100644, 0100755, 0120000, 0160000 (a submodule: an empty folder) */
+	uint64_t size;
+	char object[OBJECT_TEXT];
+	int64_t changed_ms; /* when the work was last fetched */
 };
 
 struct request {
@@ -192,6 +205,7 @@ struct request {
 	struct err err; /* words when rc < 0 */
 	struct buf out;
 	uint64_t number;
+	struct work_file file;
 	void (*done)(struct request *); /* for the face: called by it when it takes the request out of its queue */
 	void *arg;
 };

@@ -33,10 +33,11 @@ static const struct key {
 			 "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
 	[CONFIG_NETWORK] = {"network", "none", WORD, "none registries internet", "",
 			    "what a sandbox may reach: models alone, package hosts too, or all that is public"},
-	[CONFIG_AFTER_RUN] = {"after-run", "none", WORD, "none merge", "",
-			      "merge: fast-forward the checked-out branch after a run"},
+	[CONFIG_AFTER_RUN] =
+		{"after-run", "none", WORD, "none merge ship pr", "",
+		 "after a run: merge fast-forwards the checked-out branch; ship and pr ship what has passed"},
 	[CONFIG_SHIP] = {"ship", "main", ANY, NULL, NULL,
-			 "where an empty `ship` goes: main (the remote's default branch) or branch NAME"},
+			 "where an empty `ship` goes: main (the remote's default branch), branch NAME or pr"},
 	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off", "on", "ask before a tool runs"},
 	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "",
 			      "allow sandbox dir: no isolation at all, for tests"},
@@ -154,11 +155,9 @@ static int check_model(const char *value, struct err *err)
 
 static int check_ship(const char *value, struct err *err)
 {
-	if (!strcmp(value, "main") || (!strncmp(value, "branch ", 7) && value[7]))
+	if (!strcmp(value, "main") || !strcmp(value, "pr") || (!strncmp(value, "branch ", 7) && value[7]))
 		return 0;
-	if (!strcmp(value, "pr"))
-		return err_set(err, EOPNOTSUPP, "ship = pr is not built yet; possible now: main, branch NAME");
-	return err_set(err, EINVAL, "ship cannot be \"%.60s\"; possible: main, branch NAME", value);
+	return err_set(err, EINVAL, "ship cannot be \"%.60s\"; possible: main, branch NAME, pr", value);
 }
 
 /* "off", 127.0.0.1:8080 or [::1]:8080 */

@@ -121,6 +121,7 @@ static void *worker_main(void *arg)
 	db_close(slot->w.db);
 	session_free(slot->w.s);
 	free(slot->w.prompt);
+	free(slot->w.offered);
 	buf_release(&slot->w.looked);
 	pthread_cond_destroy(&slot->wake);
 	free(slot);

@@ -17,6 +17,7 @@ struct worker {
 	struct session *s;		 /* a copy of the committed state, loaded anew before each step */
 	struct env *env;		 /* open connection to the sandbox, or NULL */
 	int64_t pushing;		 /* number of the ship whose push this very worker has begun, 0 = none */
+	char *offered;			 /* page for a pull request that the remote named after that push, or NULL */
 	char *prompt;			 /* system prompt of this worker's runs, or NULL */
 	struct buf looked;		 /* agents.c: folders that were looked into, a line each */
 	bool acked;			 /* calls.c: jobs that an earlier process left behind are forgotten */

@@ -9,6 +9,7 @@
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
 #include "killpoint.h"
+#include "ship.h"
 #include "tool.h"
 #include "transcript.h"
 
@@ -176,7 +177,7 @@ static int after_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 {
 	const struct after *a = arg;
 	if (a->failed)
-		s->after &= ~AFTER_CHECKS; /* nothing new to check */
+		s->after &= ~(AFTER_CHECKS | AFTER_SHIP); /* nothing new to check or to ship */
 	return session_event(tx, s, EVENT_SYNCED, NULL, err);
 }
 
@@ -279,6 +280,36 @@ static char *tally(const struct check_result *r, size_t n)
 		 : xstrdup("none");
 }
 
+static bool all_passed(const struct check_result *r, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (r[i].state != CHECK_PASS)
+			return false;
+	return true;
+}
+
+struct then {
+	const char *words;
+	bool passed;
+};
+
+/* After a run that was answered, `after-run: ship` or `pr` ships by itself: only what is good, and what asks nothing.
+ */
+static int then_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	const struct then *t = arg;
+	bool ship = s->after & AFTER_SHIP && strcmp(s->head, s->base_commit);
+	int rc = session_event(tx, s, EVENT_CHECKED, t->words, err);
+	if (rc || !ship || s->state != STATE_IDLE)
+		return rc;
+	if (s->question_size || !t->passed)
+		return log_add(tx, s,
+			       s->question_size ? "not shipped: a question is open"
+						: "not shipped: a check has not passed",
+			       err);
+	return ship_start(tx, s, strcmp(s->setting[SETTING_AFTER_RUN], "pr") ? "" : "pr", err);
+}
+
 int check_step(struct worker *w, struct err *err)
 {
 	struct check_result *r;
@@ -293,6 +324,7 @@ int check_step(struct worker *w, struct err *err)
 	if (rc)
 		worker_commit(w, problem_fn, &why, NULL);
 	CLEAN_FREE char *words = rc ? xstrdup("not run") : tally(r, n);
+	struct then then = {.words = words, .passed = !rc && all_passed(r, n)};
 	checks_free(r, n);
-	return worker_event(w, EVENT_CHECKED, words, err);
+	return worker_commit(w, then_fn, &then, err);
 }

@@ -1,4 +1,5 @@
-/* Threads for requests that read. Two lanes: texts of the database never wait behind a slow checkout. */
+/* Threads for requests that read. Three lanes: texts of the database never wait behind a slow checkout, and neither
+ * does what somebody writes behind a crawler of files/. */
 #include "pool.h"
 
 #include <errno.h>
@@ -7,15 +8,18 @@
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
 #include "clerk.h"
+#include "files.h"
 #include "transcript.h"
 
 #define READERS 2 /* for REQ_READ: memory and page cache, rarely the disk */
 #define CLERKS	3 /* for paths and git, which may hang on a slow disk */
+#define FILERS	2 /* for files/ */
 
 struct pool {
 	struct backend *b;
-	struct queue reads, lookups;
-	pthread_t threads[READERS + CLERKS];
+	struct queue reads, lookups, filings;
+	struct files *files;
+	pthread_t threads[READERS + CLERKS + FILERS];
 	size_t n;
 };
 
@@ -50,14 +54,41 @@ static void *clerk_main(void *arg)
 	return NULL;
 }
 
+static void *filer_main(void *arg)
+{
+	struct pool *p = arg;
+	struct db *db = NULL;
+	struct files_reader *reader = NULL;
+	struct queue_node *node;
+	while ((node = queue_wait(&p->filings))) {
+		struct request *r = queue_entry(node, struct request, node);
+		r->rc = db ? 0 : db_open(p->b->db_path, false, &db, &r->err);
+		if (!r->rc) {
+			reader = reader ? reader : files_reader_new(p->files, db);
+			files_answer(reader, r);
+		}
+		notes_done(p->b->notes, r);
+	}
+	files_reader_free(reader);
+	db_close(db);
+	return NULL;
+}
+
+static void *(*main_of(size_t i))(void *)
+{
+	return i < READERS ? reader_main : i < READERS + CLERKS ? clerk_main : filer_main;
+}
+
 int pool_start(struct backend *b, struct pool **out, struct err *err)
 {
 	struct pool *p = xcalloc(1, sizeof *p);
 	p->b = b;
 	int rc = queue_init(&p->reads);
 	rc = rc ? rc : queue_init(&p->lookups);
-	for (size_t i = 0; i < READERS + CLERKS && !rc; i++) {
-		rc = -pthread_create(&p->threads[i], NULL, i < READERS ? reader_main : clerk_main, p);
+	rc = rc ? rc : queue_init(&p->filings);
+	p->files = files_new(b->paths);
+	for (size_t i = 0; i < ARRAY_LEN(p->threads) && !rc; i++) {
+		rc = -pthread_create(&p->threads[i], NULL, main_of(i), p);
 		p->n += !rc;
 	}
 	*out = p;
@@ -66,7 +97,12 @@ int pool_start(struct backend *b, struct pool **out, struct err *err)
 
 void pool_push(struct pool *p, struct request *r)
 {
-	queue_push(r->kind == REQ_READ ? &p->reads : &p->lookups, &r->node);
+	static const enum request_kind of_files[] = {REQ_FILE_FIND, REQ_FILE_LIST, REQ_FILE_READ};
+	struct queue *lane = r->kind == REQ_READ ? &p->reads : &p->lookups;
+	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)
+		if (r->kind == of_files[i])
+			lane = &p->filings;
+	queue_push(lane, &r->node);
 }
 
 void pool_stop(struct pool *p)
@@ -75,9 +111,12 @@ void pool_stop(struct pool *p)
 		return;
 	queue_close(&p->reads);
 	queue_close(&p->lookups);
+	queue_close(&p->filings);
 	for (size_t i = 0; i < p->n; i++)
 		pthread_join(p->threads[i], NULL);
 	queue_release(&p->reads);
 	queue_release(&p->lookups);
+	queue_release(&p->filings);
+	files_free(p->files);
 	free(p);
 }

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
@@ -56,6 +57,26 @@ int repo_has(const char *path, const char *commit, struct err *err); /* 1 if the
 int repo_is_ancestor(const char *path, const char *older, const char *newer, struct err *err);
 /* A file's bytes as of a commit. -ENOENT if there is none, -EFBIG past max, -EINVAL if it is no plain file. */
 int repo_file(const char *path, const char *commit, const char *file, size_t max, struct buf *out, struct err *err);
+
+/* ---- the tree of a commit; one thread at a time ---- */
+
+struct repo_tree;
+struct repo_entry {
+	unsigned mode; /* as in git: 040000 folder, 0100644, 0100755, 0120000 symlink, 0160000 submodule */
+	char object[COMMIT_TEXT];
+	uint64_t size; /* bytes of a file or link */
+};
+int repo_tree_open(const char *path, const char *commit, struct repo_tree **out, struct err *err);
+void repo_tree_free(struct repo_tree *t); /* NULL is fine */
+/* file: path from the top, "" for the top itself. -ENOENT. */
+int repo_tree_find(struct repo_tree *t, const char *file, struct repo_entry *out, struct err *err);
+/* Calls each() for every entry of a folder; sizes are not filled in. -ENOENT, -ENOTDIR. */
+int repo_tree_list(struct repo_tree *t, const char *dir,
+		   void (*each)(void *arg, const char *name, const struct repo_entry *entry), void *arg,
+		   struct err *err);
+int repo_blob_size(struct repo_tree *t, const char *object, uint64_t *size, struct err *err);
+int repo_blob(struct repo_tree *t, const char *object, struct buf *out, struct err *err); /* all of it, in memory */
+int repo_blob_to_fd(const char *path, const char *object, int fd, struct err *err);	  /* by git; -ENOSPC */
 
 /* ---- differences; texts are cut at REPO_TEXT_MAX, and a last line says so ---- */
 
@@ -124,8 +145,19 @@ enum repo_push {
 	REPO_PUSH_UNREACHABLE, /* no answer, no credentials...: words. It may have landed: ask repo_remote_has() */
 };
 /* Pushes commit to refs/heads/branch of the remote; never forced. err has words unless pushed (err->code is 0). */
+/* link: NULL, or gets the first URL that the remote said after a push (malloc'd, NULL if none): forges offer the page
+ * that opens a pull request. */
 int repo_push(const char *path, const char *remote, const char *commit, const char *branch, enum repo_push *result,
-	      const atomic_bool *cancel, struct err *err);
+	      char **link, const atomic_bool *cancel, struct err *err);
+
+struct repo_pr {
+	const char *remote;
+	const char *branch, *base; /* from, to: names of branches there */
+	const char *title, *body;
+};
+/* Opens a pull request with the user's `gh`, or finds the one that is open for that branch. url: malloc'd. -ENOENT: no
+ * gh; -EIO with its words; -ETIMEDOUT, -ECANCELED. */
+int repo_pr_open(const char *path, const struct repo_pr *pr, char **url, const atomic_bool *cancel, struct err *err);
 /* 1 if the branch at the place that is pushed to contains the commit now, 0 if not, -EHOSTUNREACH. */
 int repo_remote_has(const char *path, const char *remote, const char *branch, const char *commit,
 		    const atomic_bool *cancel, struct err *err);

@@ -35,6 +35,10 @@ int git_must(const char *path, const char *const *args, struct buf *out, const c
 void git_words(struct buf *out, const struct buf *said);
 /* Sets err from git's words: -ENOSPC for a full disk, else -code. */
 int git_said(struct err *err, int code, const struct buf *said, const char *what);
+/* Where a push to this remote goes: pushurl may differ from where fetches come from. */
+int repo_push_url(const char *path, const char *remote, struct buf *out, struct err *err);
+/* The first URL in what a remote has said; malloc'd, or NULL. */
+char *repo_pr_offered(const struct buf *said);
 /* True if a hook that fetch, merge or push would run lies inside a work tree of this repository (or cannot be told). */
 bool git_hooks_inside(const char *path);
 

@@ -253,7 +253,7 @@ static enum repo_push push_failed(const struct buf *said, const char *remote, st
 }
 
 int repo_push(const char *path, const char *remote, const char *commit, const char *branch, enum repo_push *result,
-	      const atomic_bool *cancel, struct err *err)
+	      char **link, const atomic_bool *cancel, struct err *err)
 {
 	git_oid id;
 	int rc = lg_oid(commit, &id, err);
@@ -282,9 +282,11 @@ int repo_push(const char *path, const char *remote, const char *commit, const ch
 	if (rc < 0)
 		return rc;
 	const char *line = ref_line(&out, branch);
-	if (line && *line != '!')
+	if (line && *line != '!') {
 		*result = REPO_PUSHED;
-	else if (line)
+		if (link)
+			*link = repo_pr_offered(&said);
+	} else if (line)
 		*result = push_refused(line, &said, remote, branch, err);
 	else if (rc > 0)
 		*result = push_failed(&said, remote, err);
@@ -295,8 +297,7 @@ int repo_push(const char *path, const char *remote, const char *commit, const ch
 	return 0;
 }
 
-/* Where a push to this remote goes: pushurl may differ from where fetches come from. */
-static int push_url(const char *path, const char *remote, struct buf *out, struct err *err)
+int repo_push_url(const char *path, const char *remote, struct buf *out, struct err *err)
 {
 	int rc = git_must(path, (const char *const[]){"remote", "get-url", "--push", "--", remote, NULL}, out,
 			  "cannot tell where a push would go", err);
@@ -311,7 +312,7 @@ int repo_remote_has(const char *path, const char *remote, const char *branch, co
 	CLEAN_BUF struct buf url = BUF_INIT, out = BUF_INIT, said = BUF_INIT;
 	CLEAN_FREE char *full = xasprintf("refs/heads/%s", branch);
 	char tip[COMMIT_TEXT];
-	int rc = push_url(path, remote, &url, err);
+	int rc = repo_push_url(path, remote, &url, err);
 	if (rc)
 		return rc;
 	rc = network(path, (const char *const[]){"ls-remote", "--", url.p, full, NULL}, GIT_ASK_MS, cancel, &out, &said,

@@ -59,7 +59,8 @@ static int prepared(struct tx *tx, struct session *s, const char *words, struct 
 
 static int answered(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
-	s->after = AFTER_SYNC | AFTER_CHECKS;
+	const char *then = s->setting[SETTING_AFTER_RUN];
+	s->after = AFTER_SYNC | AFTER_CHECKS | (!strcmp(then, "ship") || !strcmp(then, "pr") ? AFTER_SHIP : 0);
 	enter(tx, s, STATE_SYNCING, "");
 	int rc = message_answer_all(tx, s, err);
 	return rc ? rc : tx_event(tx, s, "answer", "", err);

@@ -39,7 +39,7 @@ enum event {
 };
 
 /* What a session owes once its run has ended: the `after` column. */
-enum { AFTER_SYNC = 1, AFTER_CHECKS = 2, AFTER_MERGE = 4 };
+enum { AFTER_SYNC = 1, AFTER_CHECKS = 2, AFTER_MERGE = 4, AFTER_SHIP = 8 };
 
 struct session {
 	int64_t id;

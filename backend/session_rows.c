@@ -160,6 +160,19 @@ static int load_ship(struct db *db, struct session *s, struct err *err)
 	return rc ? rc : end;
 }
 
+static const struct {
+	int bit;
+	const char *name;
+} owed[] = {{AFTER_SYNC, "sync"}, {AFTER_CHECKS, "checks"}, {AFTER_MERGE, "merge"}, {AFTER_SHIP, "ship"}};
+
+static int parse_after(const char *text)
+{
+	int after = 0;
+	for (size_t i = 0; i < ARRAY_LEN(owed); i++)
+		after |= strstr(text, owed[i].name) ? owed[i].bit : 0;
+	return after;
+}
+
 int session_load(struct db *db, int64_t id, struct session **out, struct err *err)
 {
 	struct rows r;
@@ -176,9 +189,7 @@ int session_load(struct db *db, int64_t id, struct session **out, struct err *er
 				*number_at(s, i) = row_int(&r, (int)i);
 		}
 		s->state = state_of(row_text(&r, ARRAY_LEN(columns)));
-		const char *after = row_text(&r, ARRAY_LEN(columns) + 1);
-		s->after = (strstr(after, "sync") ? AFTER_SYNC : 0) | (strstr(after, "checks") ? AFTER_CHECKS : 0) |
-			   (strstr(after, "merge") ? AFTER_MERGE : 0);
+		s->after = parse_after(row_text(&r, ARRAY_LEN(columns) + 1));
 	}
 	int end = rows_end(&r);
 	rc = rc ? rc : end;
@@ -197,11 +208,11 @@ int session_load(struct db *db, int64_t id, struct session **out, struct err *er
 	return 0;
 }
 
-static const char *after_text(const struct session *s)
+static void after_text(const struct session *s, struct buf *out)
 {
-	static const char *const names[] = {"",	     "sync",	   "checks",	   "sync checks",
-					    "merge", "sync merge", "checks merge", "sync checks merge"};
-	return names[s->after & 7];
+	for (size_t i = 0; i < ARRAY_LEN(owed); i++)
+		if (s->after & owed[i].bit)
+			buf_addf(out, "%s%s", out->n ? " " : "", owed[i].name);
 }
 
 int session_insert(struct tx *tx, struct session *s, struct err *err)
@@ -231,6 +242,8 @@ int session_insert(struct tx *tx, struct session *s, struct err *err)
 
 int session_save(struct tx *tx, struct session *s, struct err *err)
 {
+	CLEAN_BUF struct buf after = BUF_INIT;
+	after_text(s, &after);
 	int rc = db_run(
 		tx->db, err,
 		"UPDATE sessions SET "
@@ -240,7 +253,7 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 		"ship=?,ships_done=? "
 		"WHERE id=?",
 		"tiitttttttttttttiiiiiiiiiiii", s->name, s->changed_ms, s->destroyed_ms, state_name(s->state),
-		s->detail, after_text(s), s->base_branch, s->base_commit, s->head, s->sandbox_state, s->clone,
+		s->detail, buf_str(&after), s->base_branch, s->base_commit, s->head, s->sandbox_state, s->clone,
 		s->setting[SETTING_MODEL], s->setting[SETTING_NETWORK], s->setting[SETTING_AFTER_RUN],
 		s->setting[SETTING_SHIP], s->setting[SETTING_APPROVALS], s->settings_ms, s->accepted, s->run,
 		s->request, s->attempt, s->retry_ms, s->stopping, s->unsynced, s->check_round, s->ship, s->ships_done,

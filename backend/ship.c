@@ -4,6 +4,7 @@
  *   verifying  the host looks for itself: forced sync, nothing uncommitted, the base is an ancestor
  *   checking   the project's checks on that very commit
  *   pushing    never forced; a push whose answer was lost is looked up at the remote first
+ *   opening    a pull request, if that was asked for
  * Worker threads but ship_start() and the _fn functions. */
 #include "ship.h"
 
@@ -19,6 +20,7 @@
 #include "bundle.h"
 #include "finish.h"
 #include "killpoint.h"
+#include "ship_pr.h"
 #include "ship_rules.h"
 #include "transcript.h"
 #include "turn.h"
@@ -84,9 +86,6 @@ int ship_start(struct tx *tx, struct session *s, const char *line, struct err *e
 	if (!*want)
 		want = s->setting[SETTING_SHIP];
 	int rc = ship_parse(want, &target, &branch, err);
-	if (!rc && target == SHIP_TO_PR)
-		rc = err_set(err, EOPNOTSUPP,
-			     "a ship to a pull request is not built yet; possible now: main, branch NAME");
 	rc = rc ? rc : session_event(tx, s, EVENT_SHIP, want, err);
 	if (rc)
 		return rc;
@@ -96,6 +95,11 @@ int ship_start(struct tx *tx, struct session *s, const char *line, struct err *e
 		    "VALUES(?,?,?,?,'fetching','',?,'','','')",
 		    "iiitt", s->id, s->ship, tx->now_ms, want, branch ? branch : "");
 	return rc ? rc : set_step(tx, s, "fetching", err);
+}
+
+static bool is_pr(const struct ship *s)
+{
+	return !strcmp(s->target, "pr");
 }
 
 /* ---- the end ---- */
@@ -220,7 +224,7 @@ static int step_fetching(struct worker *w, struct ship *s, struct err *err)
 	rc = rc ? rc : base_into(&how, &why);
 	if (rc)
 		return step_failed(w, rc, &why, err);
-	ship_prompt(&prompt, s->remote, s->branch, s->base);
+	ship_prompt(&prompt, is_pr(s), s->remote, s->branch, s->base);
 	struct fetched f = {s, &prompt};
 	return worker_commit(w, fetched_fn, &f, err);
 }
@@ -339,6 +343,8 @@ static int step_checking(struct worker *w, struct ship *s, struct err *err)
 
 static int pushed(struct worker *w, const struct ship *s, struct err *err)
 {
+	if (is_pr(s))
+		return go_on(w, "opening", s->head, err);
 	CLEAN_FREE char *text = xasprintf("landed %s %s", s->branch, s->head);
 	return landed(w, s, text, s->head, err);
 }
@@ -348,16 +354,19 @@ static int push_once(struct worker *w, const struct ship *s, bool look_first, bo
 		     struct err *err)
 {
 	enum repo_push result;
+	CLEAN_FREE char *branch = is_pr(s) ? ship_pr_branch(w->id, s->head) : xstrdup(s->branch);
 	*done = true;
 	if (look_first) {
-		int has = repo_remote_has(w->s->project, s->remote, s->branch, s->head, &w->cancel, why);
+		int has = repo_remote_has(w->s->project, s->remote, branch, s->head, &w->cancel, why);
 		if (has > 0)
 			return pushed(w, s, err);
 		*done = has == 0;
 		if (has < 0)
 			return 0;
 	}
-	int rc = repo_push(w->s->project, s->remote, s->head, s->branch, &result, &w->cancel, why);
+	free(w->offered);
+	w->offered = NULL;
+	int rc = repo_push(w->s->project, s->remote, s->head, branch, &result, &w->offered, &w->cancel, why);
 	killpoint("ship.pushed");
 	if (rc)
 		return step_failed(w, rc, why, err);
@@ -391,16 +400,33 @@ static int step_pushing(struct worker *w, struct ship *s, struct err *err)
 	return blocked(w, why.text, err);
 }
 
+/* ---- opening ---- */
+
+/* The branch is pushed by now, so this ends well whatever comes of the pull request; the words say what is left. */
+static int step_opening(struct worker *w, struct ship *s, struct err *err)
+{
+	struct err why = ERR_INIT;
+	CLEAN_FREE char *link = NULL;
+	CLEAN_BUF struct buf words = BUF_INIT;
+	int rc = ship_pr_open(w, s->remote, s->branch, s->head, &link, &words, &why);
+	if (rc)
+		return step_failed(w, rc, &why, err);
+	killpoint("ship.opened");
+	CLEAN_FREE char *branch = ship_pr_branch(w->id, s->head);
+	CLEAN_FREE char *text = xasprintf("landed %s %s%s%s", branch, s->head, link ? " " : "", link ? link : "");
+	/* It has not landed on the base: that is still what the work is compared with. */
+	rc = finish_texts(w, s->base, s->head, err);
+	struct outcome o = {text, buf_str(&words), s->branch, s->base};
+	return rc ? rc : worker_commit(w, outcome_fn, &o, err);
+}
+
 /* ---- */
 
 static const struct {
 	const char *name;
 	int (*run)(struct worker *w, struct ship *s, struct err *err);
-} ship_steps[] = {{"fetching", step_fetching},
-		  {"asking", step_asking},
-		  {"verifying", step_verifying},
-		  {"checking", step_checking},
-		  {"pushing", step_pushing}};
+} ship_steps[] = {{"fetching", step_fetching}, {"asking", step_asking},	  {"verifying", step_verifying},
+		  {"checking", step_checking}, {"pushing", step_pushing}, {"opening", step_opening}};
 
 int ship_step(struct worker *w, struct err *err)
 {

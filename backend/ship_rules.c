@@ -41,10 +41,10 @@ int ship_parse(const char *line, enum ship_target *target, char **branch, struct
 	return 0;
 }
 
-void ship_prompt(struct buf *out, const char *remote, const char *branch, const char *base)
+void ship_prompt(struct buf *out, bool pr, const char *remote, const char *branch, const char *base)
 {
 	buf_addf(out,
-		 "Your work is about to be pushed to branch %s of %s. The push is made outside of this sandbox, after "
+		 "Your work is about to be %s branch %s of %s. The push is made outside of this sandbox, after "
 		 "your "
 		 "answer; make the work ready for it:\n\n"
 		 "1. Commit everything that belongs to the work, and leave nothing uncommitted behind: `git status` "
@@ -60,7 +60,7 @@ void ship_prompt(struct buf *out, const char *remote, const char *branch, const 
 		 "SHIP-READY\n\n"
 		 "if all of this is done, or else\n\n"
 		 "SHIP-BLOCKED: why it cannot be shipped, in one line\n",
-		 branch, remote, branch, base);
+		 pr ? "offered as a pull request for" : "pushed to", branch, remote, branch, base);
 }
 
 bool ship_allowed(const struct ship_facts *f, struct buf *outcome, struct buf *words)

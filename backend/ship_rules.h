@@ -20,8 +20,8 @@ enum ship_target {
 int ship_parse(const char *line, enum ship_target *target, char **branch, struct err *err);
 
 /* The message that asks the model to make its work ready. branch: where it will go; base: commit of it that is in the
- * sandbox as refs/berthfs/base. */
-void ship_prompt(struct buf *out, const char *remote, const char *branch, const char *base);
+ * sandbox as refs/berthfs/base; pr: it is offered to that branch by a pull request. */
+void ship_prompt(struct buf *out, bool pr, const char *remote, const char *branch, const char *base);
 
 struct ship_facts {
 	const char *branch; /* target */

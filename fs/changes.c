@@ -26,6 +26,9 @@ static bool row_differs(const struct file *file, const struct view *a, const str
 	case KIND_SNAPSHOT:
 	case KIND_GROWING: return text_differs(&a->text[file->text], &b->text[file->text]);
 	case KIND_DIR:
+		if (file->inside == PLACE_FILES)
+			return text_differs(&a->text[TEXT_COMMITS], &b->text[TEXT_COMMITS]);
+		return a->changed_ms != b->changed_ms;
 	case KIND_WAIT: return a->changed_ms != b->changed_ms;
 	default: break;
 	}

@@ -66,6 +66,7 @@ struct face {
 
 	struct node **nodes; /* open addressing by inode number */
 	size_t n_nodes, cap_nodes;
+	uint64_t node_seed; /* of numbers below files/; 0: not drawn yet */
 	struct seen_table seen;
 	struct watchers *watchers;
 
@@ -101,7 +102,7 @@ struct spot {
 	const struct file *file;
 	int64_t number;		 /* session id or project number, 0 */
 	struct session *session; /* NULL if the file is of none */
-	struct node *node;	 /* of input and drafts */
+	struct node *node;	 /* of input, drafts and files/ */
 	bool rough;		 /* attributes as they were last made will do: they are not kept */
 };
 

@@ -80,7 +80,8 @@ void handle_opened(struct handle *h, fuse_req_t req, const struct fuse_entry_par
 	struct fuse_file_info fi = {
 		.flags = h->flags,
 		.fh = (uint64_t)(uintptr_t)h,
-		.direct_io = 1,
+		.direct_io = h->file->kind != KIND_WORK, /* else sizes would be those of some time ago */
+		.keep_cache = h->file->kind == KIND_WORK,
 		.noflush = !handle_may_write(h),
 	};
 	if (e && h->node)
@@ -298,6 +299,7 @@ const struct handle_kind *handle_kind_of(const struct handle *h)
 	case KIND_WAIT: return &wait_kind;
 	case KIND_KEY: return &key_kind;
 	case KIND_DRAFT: return &draft_kind;
+	case KIND_WORK: return &work_kind;
 	default: return &kinds[h->file->kind];
 	}
 }

@@ -20,7 +20,7 @@ struct handle {
 	uint64_t ino;
 	const struct file *file;
 	int64_t number;	     /* session id, or 0 */
-	struct node *node;   /* of input and drafts: counted in node.opens */
+	struct node *node;   /* of input, drafts and files/: counted in node.opens */
 	struct draft *draft; /* a reference, or NULL */
 	int flags;	     /* of the open */
 
@@ -90,6 +90,7 @@ extern const struct handle_kind line_kind, config_kind, errors_kind; /* accept.c
 extern const struct handle_kind key_kind;			     /* keys.c */
 extern const struct handle_kind wait_kind;			     /* wait.c */
 extern const struct handle_kind draft_kind;			     /* drop.c */
+extern const struct handle_kind work_kind;			     /* files.c */
 
 /* Reads shared by kinds. */
 void handle_read_made(struct handle *h, fuse_req_t req, size_t size, off_t off); /* what file.show makes */

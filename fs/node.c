@@ -1,12 +1,15 @@
-/* Inodes of `input` and of drop files: a hash table by number. Loop thread only. */
+/* Inodes that are remembered: a hash table by number. Loop thread only. */
 #include "node.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "backend/base/mem.h"
 #include "drop.h"
 #include "face.h"
+#include "files.h"
 #include "ino.h"
 
 static size_t slot_of(const struct face *f, uint64_t ino)
@@ -65,6 +68,27 @@ static uint64_t draw(const struct face *f)
 	}
 }
 
+static struct node *add(struct face *f, uint64_t ino)
+{
+	if (f->n_nodes * 4 >= f->cap_nodes * 3)
+		grow(f);
+	struct node *node = xcalloc(1, sizeof *node);
+	node->ino = ino;
+	list_init(&node->link);
+	f->nodes[slot_of(f, ino)] = node;
+	f->n_nodes++;
+	return node;
+}
+
+static void node_free(struct node *node)
+{
+	list_remove(&node->link);
+	if (node->draft)
+		draft_put(node->draft);
+	work_free(node->work);
+	free(node);
+}
+
 struct node *node_for(struct face *f, struct list *nodes, int64_t session, struct draft *draft, pid_t tid)
 {
 	list_each (pos, nodes) {
@@ -72,16 +96,67 @@ struct node *node_for(struct face *f, struct list *nodes, int64_t session, struc
 		if (node->tid == tid && !node->opens)
 			return node;
 	}
-	if (f->n_nodes * 4 >= f->cap_nodes * 3)
-		grow(f);
-	struct node *node = xcalloc(1, sizeof *node);
-	node->ino = draw(f);
+	struct node *node = add(f, draw(f));
 	node->session = session;
 	node->draft = draft ? draft_get(draft) : NULL;
 	node->tid = tid;
 	list_append(nodes, &node->link);
-	f->nodes[slot_of(f, node->ino)] = node;
-	f->n_nodes++;
+	return node;
+}
+
+/* ---- files/ ---- */
+
+/* FNV-1a, 64 bits, from a number that nobody outside can know. */
+static uint64_t hash(uint64_t h, const void *data, size_t n)
+{
+	const unsigned char *p = data;
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ p[i]) * 0x100000001b3u;
+	return h;
+}
+
+static bool is_folder(const struct work_file *file)
+{
+	unsigned type = file->mode & 0170000;
+	return type == 0040000 || type == 0160000;
+}
+
+uint64_t node_work_ino(struct face *f, int64_t session, const char *path, const struct work_file *file)
+{
+	while (!f->node_seed)
+		if (getrandom(&f->node_seed, sizeof f->node_seed, 0) < 0)
+			f->node_seed = 0;
+	uint64_t h = hash(f->node_seed, &session, sizeof session);
+	h = hash(h, path, strlen(path) + 1);
+	h = hash(h, &file->mode, sizeof file->mode);
+	if (!is_folder(file))
+		h = hash(h, file->object, strlen(file->object));
+	h ^= h >> 32; /* the low bits choose the slot */
+	return (h & (INO_RANDOM - 1)) | INO_RANDOM;
+}
+
+static bool is_it(const struct node *node, int64_t session, const char *path, const struct work_file *file)
+{
+	const struct work *w = node->work;
+	return w && node->session == session && w->file.mode == file->mode && !strcmp(w->path, path) &&
+	       (is_folder(file) || !strcmp(w->file.object, file->object));
+}
+
+struct node *node_of_work(struct face *f, int64_t session, const char *path, const struct work_file *file)
+{
+	uint64_t ino = node_work_ino(f, session, path, file);
+	struct node *node;
+	while ((node = node_find(f, ino)) && !is_it(node, session, path, file))
+		ino = ((ino + 1) & (INO_RANDOM - 1)) | INO_RANDOM;
+	if (!node) {
+		node = add(f, ino);
+		node->session = session;
+		node->work = xcalloc(1, sizeof *node->work);
+		node->work->path = xstrdup(path);
+		node->work->file = *file;
+	} else if (is_folder(file)) {
+		node->work->file.changed_ms = file->changed_ms;
+	}
 	return node;
 }
 
@@ -90,10 +165,7 @@ static void free_unused(struct face *f, struct node *node)
 	if (node->lookups || node->opens)
 		return;
 	remove_at(f, slot_of(f, node->ino));
-	list_remove(&node->link);
-	if (node->draft)
-		draft_put(node->draft);
-	free(node);
+	node_free(node);
 }
 
 void node_forget(struct face *f, struct node *node, uint64_t lookups)
@@ -111,13 +183,8 @@ void node_put_open(struct face *f, struct node *node)
 void nodes_release(struct face *f)
 {
 	for (size_t i = 0; i < f->cap_nodes; i++) {
-		struct node *node = f->nodes[i];
-		if (!node)
-			continue;
-		list_remove(&node->link);
-		if (node->draft)
-			draft_put(node->draft);
-		free(node);
+		if (f->nodes[i])
+			node_free(f->nodes[i]);
 	}
 	free(f->nodes);
 	f->nodes = NULL;

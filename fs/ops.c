@@ -13,6 +13,7 @@
 #include "dir.h"
 #include "drop.h"
 #include "face.h"
+#include "files.h"
 #include "handle.h"
 #include "ino.h"
 #include "node.h"
@@ -54,6 +55,10 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int rc = spot_of(f, parent, &dir);
 	if (!rc)
 		rc = spot_allowed(f, req, 0555, X_OK);
+	if (!rc && dir.file->inside == PLACE_FILES) {
+		files_lookup(&dir, req, name);
+		return;
+	}
 	uint64_t ino = rc ? 0 : dir_lookup(&dir, name, fuse_req_ctx(req)->pid);
 	if (!ino) {
 		fuse_reply_err(req, rc ? -rc : ENOENT);
@@ -156,7 +161,12 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct spot at;
 	const struct project_info *project = NULL;
-	if (!spot_of(face_of(req), ino, &at) && at.file->kind == KIND_LINK)
+	int rc = spot_of(face_of(req), ino, &at);
+	if (!rc && at.node && at.file->kind == KIND_LINK) {
+		files_readlink(&at, req);
+		return;
+	}
+	if (!rc && at.file->kind == KIND_LINK)
 		project = project_by_number(at.f, at.number);
 	if (project)
 		fuse_reply_readlink(req, project->path);
@@ -281,14 +291,23 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		rc = spot_allowed(at.f, req, at.file->mode, R_OK);
 	if (rc)
 		fuse_reply_err(req, -rc);
+	else if (at.file->inside == PLACE_FILES)
+		files_opendir(&at, req, fi);
 	else
 		fuse_reply_open(req, fi);
 }
 
-static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
+static struct files_listing *listing_of(const struct fuse_file_info *fi)
+{
+	return (struct files_listing *)(uintptr_t)fi->fh;
+}
+
+static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, const struct fuse_file_info *fi, bool plus)
 {
 	struct spot at;
-	if (spot_of(face_of(req), ino, &at))
+	if (listing_of(fi))
+		files_readdir(listing_of(fi), req, size, off, plus);
+	else if (spot_of(face_of(req), ino, &at))
 		fuse_reply_buf(req, NULL, 0); /* a session that has ended lists nothing */
 	else
 		dir_read(&at, req, size, off, plus);
@@ -296,16 +315,17 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool pl
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	list(req, ino, size, off, false);
+	list(req, ino, size, off, fi, false);
 }
 
 static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	list(req, ino, size, off, true);
+	list(req, ino, size, off, fi, true);
 }
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	files_closedir(listing_of(fi));
 	fuse_reply_err(req, 0);
 }
 

@@ -40,6 +40,11 @@ static void closed(const struct spot *dir, fuse_req_t req, const char *name)
 	int rc = -EPERM;
 	if (name_is_scratch(name))
 		; /* an editor looking for a place for its swap file */
+	else if (dir->file->inside == PLACE_FILES)
+		rc = refuse_at(dir, name, EPERM,
+			       "files/ shows the work as of the last sync and cannot be written: ask for the change "
+			       "with a message to sessions/%s/input",
+			       dir->session->view->name);
 	else if (dir->session)
 		rc = refuse_at(dir, name, EPERM,
 			       "a session's directory is closed: append to input to talk to it; `rmdir "

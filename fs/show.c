@@ -11,6 +11,7 @@
 #include "backend/base/text.h"
 #include "drop.h"
 #include "face.h"
+#include "files.h"
 #include "keys.h"
 #include "node.h"
 #include "refuse.h"
@@ -246,7 +247,12 @@ uint64_t show_size(const struct spot *at)
 	const struct project_info *project;
 	switch (file->kind) {
 	case KIND_DIR: return 0;
-	case KIND_LINK: project = project_by_number(at->f, at->number); return project ? strlen(project->path) : 0;
+	case KIND_WORK: return at->node->work->file.size;
+	case KIND_LINK:
+		if (at->node)
+			return at->node->work->file.size;
+		project = project_by_number(at->f, at->number);
+		return project ? strlen(project->path) : 0;
 	case KIND_SNAPSHOT:
 	case KIND_GROWING: return show_text_info(at)->size;
 	case KIND_MESSAGE:
@@ -269,6 +275,10 @@ int64_t show_changed(const struct spot *at)
 		return file->changed(at);
 	if (at->node && at->node->draft)
 		return draft_changed(at->node->draft);
+	if (at->node && at->node->work)
+		return at->node->work->file.changed_ms;
+	if (file->kind == KIND_DIR && file->inside == PLACE_FILES)
+		return at->session->view->text[TEXT_COMMITS].changed_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_SESSIONS)
 		return at->f->sessions_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_DROP)
@@ -295,5 +305,7 @@ mode_t show_mode(const struct spot *at)
 {
 	if (at->node && at->node->draft && draft_session(at->node->draft))
 		return 0444; /* what has become a session cannot be written any more */
+	if (at->file->kind == KIND_WORK && at->node->work->file.mode & 0111)
+		return 0555;
 	return at->file->mode;
 }

@@ -7,6 +7,7 @@
 #include "backend/base/mem.h"
 #include "drop.h"
 #include "face.h"
+#include "files.h"
 #include "ino.h"
 #include "keys.h"
 #include "node.h"
@@ -18,6 +19,7 @@ bool file_of_session(const struct file *file)
 	switch (file->place) {
 	case PLACE_SESSION:
 	case PLACE_SETTINGS:
+	case PLACE_FILES:
 	case PLACE_WAIT: return true;
 	case PLACE_SESSIONS: return !file->name;
 	default: return false;
@@ -34,7 +36,7 @@ static int spot_of_node(struct spot *out)
 		out->file = draft_row(node->draft);
 		return 0;
 	}
-	out->file = tree_find(PLACE_SESSION, "input");
+	out->file = node->work ? work_row(node->work) : tree_find(PLACE_SESSION, "input");
 	out->number = node->session;
 	out->session = session_by_id(f, node->session);
 	return out->session ? 0 : -ESTALE;
@@ -99,6 +101,8 @@ static bool is_drop_box(const struct file *file)
 
 double spot_keep_attr(const struct spot *at)
 {
+	if (at->node && at->node->work)
+		return at->file->kind == KIND_DIR ? 0 : KEEP_S; /* such a file never changes */
 	if (at->node || is_drop_box(at->file))
 		return 0;
 	double left = show_stays(at);
@@ -123,6 +127,7 @@ static void add_place(struct buf *out, const struct spot *at)
 	const struct file *file = at->file;
 	const struct project_info *project = project_by_number(at->f, at->number);
 	switch (file->place) {
+	case PLACE_FILES: buf_addf(out, "sessions/%s/files/%s", at->session->view->name, at->node->work->path); return;
 	case PLACE_SESSION: buf_addf(out, "sessions/%s/%s", at->session->view->name, file->name); return;
 	case PLACE_SETTINGS: buf_addf(out, "sessions/%s/settings/%s", at->session->view->name, file->name); return;
 	case PLACE_WAIT: buf_addf(out, "sessions/%s/wait/%s", at->session->view->name, file->name); return;

@@ -20,6 +20,8 @@
 	{.place = PLACE_##P, .name = NAME, .mode = MODE, .kind = KIND_DIR, .inside = PLACE_##INSIDE, .about = WORDS}
 #define LINK(P) \
 	{.place = PLACE_##P, .mode = 0777, .kind = KIND_LINK}
+#define WORK(P) \
+	{.place = PLACE_##P, .mode = 0444, .kind = KIND_WORK}
 #define DRAFT(P) \
 	{.place = PLACE_##P, .mode = 0644, .kind = KIND_DRAFT}
 #define MADE(P, NAME, SHOW, CHANGED, WORDS) \
@@ -109,12 +111,17 @@ const struct file tree[] = {
 	TEXT(SESSION,    "usage",            USAGE,      "requests, tokens in, out, cached, cost, model or tool, failed, aborted"),
 	GROWS(SESSION,   "log",              LOG,        "what the machinery did"),
 	ERRORS(SESSION,  "error",            "its last 8 refusals and failures, with what to do"),
+	DIR(SESSION,     "files",            0555, FILES, "its work as of the last sync, read-only; wakes nothing"),
 	DIR(SESSION,     "settings",         0555, SETTINGS, "values of model, network, after-run, ship, approvals"),
 	LINE(SESSION,    "ctl",  .value = 0,          show_verbs, changed_birth, accept_ctl,
 			 "write a verb, as in `echo stop > ctl`; read it for the verbs"),
 	LINE(SESSION,    "ship", .value = VALUE_SHIP, show_value, changed_value, accept_ship,
 			 "write it to push the work; read it for how that went"),
 	DIR(SESSION,     "wait",             0555, WAIT, "lists nothing; wait/{reply,live,idle,shipped,change} block"),
+
+	DIR(FILES,       NULL,               0555, FILES, NULL), /* what git has there: folders, */
+	WORK(FILES),                                             /* files */
+	LINK(FILES),                                             /* and symlinks */
 
 	SETTING(SETTINGS, "model",     MODEL), /* effect from the next turn */
 	SETTING(SETTINGS, "network",   NETWORK),

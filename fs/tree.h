@@ -20,6 +20,7 @@ enum place {
 	PLACE_SESSION,
 	PLACE_SETTINGS,
 	PLACE_WAIT,
+	PLACE_FILES, /* sessions/NAME/files and all folders below it */
 	PLACE_GATEWAY,
 	PLACE_KEYS, /* gateway/keys */
 };
@@ -27,7 +28,7 @@ enum place {
 /* How a file behaves when it is opened, read and written. One row of handle_kinds (handle.c) each. */
 enum file_kind {
 	KIND_DIR,
-	KIND_LINK,     /* a symlink to a project's checkout */
+	KIND_LINK,     /* a symlink: to a project's checkout, or one of the session's work */
 	KIND_MADE,     /* text that `show` makes from memory; a snapshot */
 	KIND_SNAPSHOT, /* text of the backend, taken whole at the first read and at each read from offset 0 */
 	KIND_GROWING,  /* text of the backend that only grows; read at any offset, never a snapshot */
@@ -38,6 +39,7 @@ enum file_kind {
 	KIND_ERRORS,   /* the last refusals; truncating clears */
 	KIND_WAIT,     /* unlisted; a read blocks until something is so */
 	KIND_DRAFT,    /* a file of the drop box */
+	KIND_WORK,     /* a file of the session's work; its content never changes, see files.h */
 };
 
 enum whole_kind { WHOLE_CONFIG, WHOLE_POLICY }; /* of KIND_CONFIG */

@@ -8,7 +8,8 @@
 #
 # A test is a program that prints lines `ok NAME`, `not ok NAME` or `skip NAME: why`. One that ends with an error and has
 # not said what was wrong counts as failed, and so does one that runs longer than its limit (300 s, or what the line
-# "time limit: N s" in its source says). The last line is `N passed, N failed, N skipped`.
+# "time limit: N s" in its source says). Tests of a suite run side by side, JOBS at once (default: one a processor, at most
+# 4), but for those with the line "runs alone". The last line is `N passed, N failed, N skipped`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
@@ -29,16 +30,24 @@ for word; do
 	esac
 done
 
-passed=0 failed=0 skipped=0 runner=
+passed=0 failed=0 skipped=0
+cores=$(nproc)
+most=${JOBS:-$((cores < 4 ? cores : 4))} # tests at once
+jobs=$most running=0 started=0
 TMPDIR=$(mktemp -d /tmp/bt.XXXXXX) || exit 1 # also the mark by which the processes of this run are known
 export TMPDIR
 mkdir "$TMPDIR/run"
 mkdir "$TMPDIR/reports" # of sanitizers, from daemons too
 chmod 1777 "$TMPDIR/reports"
 chmod 755 "$TMPDIR" # tests of an ordinary user have to get in
+mkfifo "$TMPDIR/run/ended" # numbers of tests that have ended
+exec 9<>"$TMPDIR/run/ended"
 tidy() {
 	trap - EXIT INT TERM HUP
-	[ -z "$runner" ] || { kill -TERM "$runner" 2>/dev/null && wait "$runner"; }
+	for file in "$TMPDIR"/run/[0-9]*/pid; do
+		[ ! -f "$file" ] || kill -TERM "$(cat "$file")" 2>/dev/null
+	done
+	wait
 	rm -rf --one-file-system "$TMPDIR"
 }
 trap 'tidy' EXIT
@@ -54,19 +63,21 @@ limit_of() {
 	echo $((${limit:-$default_limit} * ${slower:-1}))
 }
 
-# run_test NAME SOURCE COMMAND...: in a session of its own, so that a hanging one ends with all that it started.
-run_test() {
-	name=$1 limit=$(limit_of "$2")
-	shift 2
-	out=$TMPDIR/run/out
+# run_one NAME LIMIT DIR COMMAND...: in a session of its own, so that a hanging one ends with all that it started. Output and
+# verdict are left in DIR.
+run_one() {
+	name=$1 limit=$2 dir=$3
+	shift 3
+	out=$dir/out
 	from=$(date +%s)
-	setsid timeout -k $grace "$limit" "$@" >"$out" 2>&1 </dev/null &
+	setsid timeout -k $grace "$limit" "$@" >"$out" 2>&1 </dev/null 9>&- &
 	runner=$!
+	echo $runner >"$dir/pid"
 	wait $runner
 	code=$?
-	seconds=$(($(date +%s) - from))
+	rm -f "$dir/pid"
+	echo $(($(date +%s) - from)) >"$dir/seconds"
 	for pid in $(ps -s $runner -o pid= 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
-	runner=
 	for report in "$TMPDIR"/reports/*; do
 		[ -f "$report" ] || continue
 		sed 's/^/# /' "$report" | head -n 80 >>"$out"
@@ -81,7 +92,36 @@ run_test() {
 	elif [ "$bad" = 0 ] && ! grep -qE '^(ok|skip) ' "$out"; then
 		echo "not ok $name: it printed no result" >>"$out"
 	fi
-	note_result "$name" $seconds "$out"
+}
+
+# Waits for the end of any test that runs, and counts it.
+reap() {
+	read -r ended <&9
+	running=$((running - 1))
+	note_result "$(cat "$TMPDIR/run/$ended/name")" "$(cat "$TMPDIR/run/$ended/seconds")" "$TMPDIR/run/$ended/out"
+	rm -rf "$TMPDIR/run/$ended"
+}
+drain() { while [ $running -gt 0 ]; do reap; done; }
+
+# run_test NAME SOURCE COMMAND...: begins a test as soon as there is room for it.
+run_test() {
+	alone=
+	if grep -q "runs alone" "$2" 2>/dev/null; then
+		alone=1
+		drain
+	fi
+	[ $running -lt $jobs ] || reap
+	started=$((started + 1)) running=$((running + 1))
+	mkdir "$TMPDIR/run/$started"
+	echo "$1" >"$TMPDIR/run/$started/name"
+	test_name=$1 limit=$(limit_of "$2")
+	shift 2
+	(
+		trap - EXIT INT TERM HUP
+		run_one "$test_name" "$limit" "$TMPDIR/run/$started" "$@"
+		echo $started >&9
+	) &
+	[ -z "$alone" ] || drain
 }
 
 # note_result NAME SECONDS OUT: shows and counts.
@@ -182,8 +222,11 @@ suite_vm() {
 		return
 	fi
 	echo "the base image is there, $(($(date +%s) - from)) s"
+	jobs=1 # a VM keeps every processor busy
 	programs vm build
 	scripts vm
+	drain
+	jobs=$most
 }
 
 # Some seconds each: by the fuzzing engine where clang has it, else the seeds alone.
@@ -207,7 +250,7 @@ suite_fuzz() {
 # The unit and mount suites again, with checks compiled in.
 suite_sanitize() {
 	found=1
-	slower=3
+	slower=3 jobs=1 # a report belongs to the test that runs
 	for kind in asan tsan; do
 		case $kind in
 		asan) build build-asan -Db_sanitize=address,undefined || continue ;;
@@ -223,7 +266,7 @@ suite_sanitize() {
 		scripts mount
 		unset BERTHFS
 	done
-	label= slower=
+	label= slower= jobs=$most
 }
 
 # ---- what is left ----
@@ -282,6 +325,7 @@ if ! needs_build "$@" || build build -Dwerror=true; then
 		echo "=== $word"
 		found=
 		suite_"$suite"
+		drain
 		[ -n "$found" ] || [ -z "$only" ] || { echo "no test $word" && failed=$((failed + 1)); }
 	done
 	check_leftovers

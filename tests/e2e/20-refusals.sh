@@ -111,7 +111,6 @@ contains "a broken list of checks is told" "$(cat "$S/checks/checks" "$S/checks/
 equal "ship without a remote" "$(echo >"$S/checks/ship"; timeout 60 cat "$S/checks/wait/shipped" 2>&1 | cut -d: -f1)" blocked
 contains "its words" "$(cat "$S/checks/ship" "$S/checks/error")" "remote"
 equal "ship to a strange place: EINVAL" "$(errno_of sh -c "echo moon | dd of=$S/checks/ship conv=notrunc")" EINVAL
-equal "pr: EOPNOTSUPP" "$(errno_of sh -c "echo pr | dd of=$S/checks/ship conv=notrunc")" EOPNOTSUPP
 printf '{"text":"slow","delay_ms":60000}\n' >"$T/slow"
 (cd "$P" && printf -- '---\nmodel: script:%s\n---\nGo.\n' "$T/slow" >"$S/new/slow")
 within 20 grep -q running "$S/slow/status"

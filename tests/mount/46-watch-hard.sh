@@ -60,7 +60,7 @@ stop
 check "unmounted: its helpers are gone" within 5 is_gone "$W2"
 
 # ---- all the time
-fake "-1 200 0" "-2 4000 1"
+fake "sessions 200 0" "changes 4000 1"
 start || exit 1
 python3 "$here/watch.py" rate "$S/s" >"$T/py"
 tell
@@ -69,7 +69,7 @@ stop
 looked_at() { cat "$S"/*/plan >/dev/null; }
 gone() { is_gone "$1" && is_gone "$2" && is_gone "$3" && ! is_mounted; }
 stuck() { for pid in "$@"; do [ "$(field "$pid" State)" = D ] && echo "$pid"; done; }
-fake "-1 200 0" "-2 20000 200"
+fake "sessions 200 0" "changes 20000 200"
 bad= cut=0
 for i in $(seq "$KILLS"); do
 	start || { bad="$bad start$i"; break; }

@@ -9,7 +9,7 @@ tell() { while read -r a; do
 	case $a in "not ok "*) not_ok "$1: ${a#not ok }" ;; "ok "*) ok "$1: ${a#ok }" ;; *) note "${a#\# }" ;; esac
 done <"$T/out"; }
 for options in "" "-o nowatch"; do
-	echo "-1 5 0" >"$T/state/berthfs/fake"
+	echo "sessions 5 0" >"$T/state/berthfs/fake"
 	start $options || exit 1
 	timeout 60 "$dir/truth" "$S" "${SECONDS_EACH:-5}" >"$T/out"
 	tell "${options:-watched}"

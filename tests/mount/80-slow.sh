@@ -5,7 +5,6 @@ BERTHFS=$(dirname "${BERTHFS:-$(dirname "$0")/../../build/berthfs}")/tests/berth
 . "$(dirname "$0")/../lib.sh"
 have python3 || { skip all "no python3"; exit 0; }
 start || exit 1
-READ=0 CWD=1 DRAFT=2 CREATE=3 MESSAGE=4 CTL=5 DESTROY=13 # as in backend.h
 fake() { printf '%s\n' "$@" >"$T/state/berthfs/fake"; }
 messages() { grep -c . "$T/state/berthfs/messages" 2>/dev/null; }
 now() { date +%s%3N; }
@@ -26,7 +25,7 @@ took() {
 }
 
 # ---- close waits for the commit, others do not wait for it
-fake "$MESSAGE 1500 0"
+fake "message 1500 0"
 took 1400 4000 "close waits for the commit" sh -c "echo one >> $S/s/input"
 equal "and it is there" "$(messages)" 1
 sh -c "echo two >> $S/s/input" &
@@ -35,7 +34,7 @@ flushing() { [ "$(cut -d ' ' -f 3 "/proc/$pid/stat")" != R ] && grep -q fuse_flu
 within 1 flushing
 took 0 700 "others go on meanwhile" sh -c "stat $S/s/status >$T/out"
 wait $pid
-fake "$MESSAGE 0 28"
+fake "message 0 28"
 : >"$M/error"
 contains "a commit that fails is an error of close" "$(echo three | dd of="$S/s/input" 2>&1)" "No space"
 contains "with words" "$(cat "$M/error")" "told to fail"
@@ -45,14 +44,14 @@ fake ""
 # requests wait for it
 if unshare -pf true 2>/dev/null; then
 	stop
-	fake "$MESSAGE 1000 0"
+	fake "message 1000 0"
 	n=$(messages)
 	unshare -pf "$BERTHFS" mount -f "$M" 2>"$T/err" &
 	within 10 test -d "$S/s"
 	took 0 700 "a writer that cannot be told does not wait" sh -c "echo four > $S/s/input"
 	took 500 3000 "but the next request waits for the commit" sh -c "cat $S/s/id >$T/out"
 	equal "and it is done then" "$(messages)" $((n + 1))
-	fake "$MESSAGE 6000 0"
+	fake "message 6000 0"
 	sh -c "echo five > $S/s/input"
 	took 1500 4000 "it waits for 2 s at most" sh -c "cat $S/s/id >$T/out"
 	committed() { [ "$(messages)" = $((n + 2)) ]; }
@@ -69,7 +68,7 @@ elif [ "$(id -u)" = 0 ]; then # an ordinary user cannot make one
 fi
 
 # ---- what holds a lock is answered after 2 s
-fake "$CTL 5000 0" "$DESTROY 5000 0" "$CWD 5000 0" "$DRAFT 5000 0"
+fake "ctl 5000 0" "destroy 5000 0" "cwd 5000 0" "draft 5000 0"
 : >"$M/error"
 took 1900 3500 "a write that is not answered ends after 2 s" sh -c "echo stop | dd of=$S/s/ctl 2>$T/err"
 contains "as timed out" "$(cat "$T/err")" "timed out"
@@ -82,7 +81,7 @@ fake ""
 within 10 sh -c "! test -d $S/s"
 
 # ---- signals
-fake "$READ 20000 0"
+fake "read 20000 0"
 python3 - "$S/made" <<'END' >"$T/py"
 import os, signal, subprocess, sys, time
 def line(ok, name): print(("ok " if ok else "not ok ") + name, flush=True)
@@ -98,7 +97,7 @@ END
 while read -r a; do
 	case $a in "not ok "*) not_ok "${a#not ok }" ;; "ok "*) ok "${a#ok }" ;; *) note "$a" ;; esac
 done <"$T/py"
-fake "$MESSAGE 1000 0"
+fake "message 1000 0"
 n=$(messages)
 python3 - "$S/made/input" <<'END' >"$T/py"
 import os, signal, sys, time
@@ -112,7 +111,7 @@ END
 equal "a close that is interrupted by handled signals" "$(cat "$T/py") $(($(messages) - n))" "closed 1"
 
 # ---- the end: what is under way is finished
-fake "$MESSAGE 1500 0"
+fake "message 1500 0"
 n=$(messages)
 sh -c "echo last >> $S/made/input" &
 pid=$!

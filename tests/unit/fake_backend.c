@@ -1,11 +1,11 @@
 /* A backend for trying the face alone: sessions live in memory, nothing runs, and every kind of request can be told to
  * be slow or to fail, which the real one is only by accident. Linked with fs/ it makes `berthfs-fake`.
  *
- * The file `fake` of the state folder is read at each request: lines `KIND MS RC` (kind by number as in backend.h):
- * that request is answered after MS milliseconds with -RC. A line `-1 N 0` there before the start makes N sessions;
- * `-2 N K` makes N changes a second, in turn to the first K of them. `grow` written to `ctl` is one such change: ten
- * bytes more of transcript and plan, and another status. Accepted messages are appended to the file `messages` there,
- * one JSON object a line. One worker thread; slow answers have a thread each. */
+ * The file `fake` of the state folder is read at each request: lines `KIND MS RC` (kinds: see told_kinds): that request
+ * is answered after MS milliseconds with -RC. A line `sessions N 0` there before the start makes N sessions; `changes N
+ * K` makes N changes a second, in turn to the first K of them. `grow` written to `ctl` is one such change: ten bytes
+ * more of transcript and plan, and another status. Accepted messages are appended to the file `messages` there, one
+ * JSON object a line. One worker thread; slow answers have a thread each. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -258,17 +258,22 @@ static void *run_slow(void *arg)
 	return NULL;
 }
 
-static void told(struct backend *b, int kind, int *ms, int *rc)
+static const char *const told_kinds[] = {
+	[REQ_READ] = "read",	   [REQ_CWD] = "cwd", [REQ_DRAFT] = "draft",   [REQ_CREATE] = "create",
+	[REQ_MESSAGE] = "message", [REQ_CTL] = "ctl", [REQ_RENAME] = "rename", [REQ_DESTROY] = "destroy"};
+
+static void told(struct backend *b, const char *kind, int *ms, int *rc)
 {
 	CLEAN_FREE char *path = xasprintf("%s/fake", b->paths->state);
 	CLEAN_BUF struct buf text = BUF_INIT;
-	int k, m, e;
+	char k[16];
+	int m, e;
 	*ms = *rc = 0;
-	if (file_read(path, &text, 65536, NULL))
+	if (!kind || file_read(path, &text, 65536, NULL))
 		return;
 	char *at = text.p;
 	for (char *line; (line = strsep(&at, "\n"));)
-		if (sscanf(line, "%d %d %d", &k, &m, &e) == 3 && k == kind) {
+		if (sscanf(line, "%15s %d %d", k, &m, &e) == 3 && !strcmp(k, kind)) {
 			*ms = m;
 			*rc = -e;
 		}
@@ -280,7 +285,7 @@ static void *work(void *arg)
 	for (struct queue_node *node; (node = queue_wait(&b->requests));) {
 		struct request *r = queue_entry(node, struct request, node);
 		int ms, rc;
-		told(b, (int)r->kind, &ms, &rc);
+		told(b, r->kind < ARRAY_LEN(told_kinds) ? told_kinds[r->kind] : NULL, &ms, &rc);
 		if (!ms) {
 			finish(b, r, rc);
 			continue;
@@ -322,14 +327,14 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	queue_init(&b->requests);
 	tell_root(b);
 	int n, rc;
-	told(b, -1, &n, &rc);
+	told(b, "sessions", &n, &rc);
 	for (int i = 0; i == 0 || i < n; i++) {
 		b->session[++b->last] = fake_new(i ? xasprintf("s-%d", i) : xstrdup("s"), "hello\n");
 		tell(b, b->last, false);
 	}
 	queue_push(b->notes, &note_new(NOTE_READY)->node);
 	pthread_create(&b->thread, NULL, work, b);
-	told(b, -2, &b->churn_rate, &b->churned);
+	told(b, "changes", &b->churn_rate, &b->churned);
 	b->churned = b->churned ? -b->churned : 1;
 	if (b->churn_rate)
 		pthread_create(&b->churn, NULL, churn, b);

@@ -165,7 +165,6 @@ TEST(ship_is_blocked_by_uncommitted_work_and_by_words)
 	CHECK_INT(face_do(REQ_SHIP, id, "main\n"), 0);
 	CHECK(face_wait_idle(id));
 	CHECK_STR(face_value(id, VALUE_SHIP), "blocked: no time");
-	CHECK_INT(face_do(REQ_SHIP, id, "pr"), -EOPNOTSUPP);
 	CHECK_INT(face_do(REQ_SHIP, id, "moon"), -EINVAL);
 }
 

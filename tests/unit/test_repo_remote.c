@@ -94,7 +94,7 @@ static enum repo_push push(const char *commit, const char *branch, struct err *e
 {
 	enum repo_push result = (enum repo_push)99;
 	*e = ERR_INIT;
-	int rc = repo_push(app, "origin", commit, branch, &result, NULL, e);
+	int rc = repo_push(app, "origin", commit, branch, &result, NULL, NULL, e);
 	if (rc)
 		printf("# push: %d %s\n", rc, e->text);
 	return rc ? (enum repo_push)99 : result;
@@ -210,7 +210,7 @@ TEST(push_cancelled)
 	const char *c = work();
 	sh("cd app.git; mkdir -p hooks; printf '#!/bin/sh\\nsleep 30\\n' >hooks/pre-receive; chmod +x "
 	   "hooks/pre-receive");
-	CHECK_INT(repo_push(app, "origin", c, "main", &result, &cancel, &e), -ECANCELED);
+	CHECK_INT(repo_push(app, "origin", c, "main", &result, NULL, &cancel, &e), -ECANCELED);
 }
 
 TEST(remote_has)

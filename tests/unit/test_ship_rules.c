@@ -53,7 +53,7 @@ TEST(lines)
 TEST(prompt)
 {
 	CLEAN_BUF struct buf b = BUF_INIT;
-	ship_prompt(&b, "origin", "main", "0123456789abcdef0123456789abcdef01234567");
+	ship_prompt(&b, false, "origin", "main", "0123456789abcdef0123456789abcdef01234567");
 	CHECK(strstr(buf_str(&b), "refs/berthfs/base"));
 	CHECK(strstr(buf_str(&b), "\nSHIP-READY\n"));
 	CHECK(strstr(buf_str(&b), "\nSHIP-BLOCKED: "));
