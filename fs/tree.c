@@ -59,7 +59,7 @@ const struct file tree[] = {
 
 	/* ---- the root ---- */
 
-	MADE(ROOT,     "README",   show_readme, NULL,           "this text"),
+	MADE(ROOT,     "README",   show_readme, NULL,           NULL),
 	MADE(ROOT,     "status",   show_status, changed_status, "how the daemon is, one `key value` a line"),
 	CONFIG(ROOT,   "config",   CONFIG, show_config, changed_config,
 			 "settings, `key = value`; write it to change them"),

@@ -279,7 +279,8 @@ static int make(struct doctor *d, const struct paths *paths, struct err *err)
 	d->paths = (struct paths){.state = xasprintf("%s/state", d->folder),
 				  .runtime = xasprintf("%s/run", d->folder),
 				  .self = paths->self};
-	return peer_start(&d->peer, d->key, err);
+	int rc = dir_make(d->paths.state, 0700, err);
+	return rc ? rc : peer_start(&d->peer, d->key, err);
 }
 
 static int set_up(struct doctor *d, const char *policy, struct err *err)

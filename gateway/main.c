@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -140,15 +141,21 @@ static int open_sockets(struct gw *g, const struct options *o, struct err *err)
 	return rc ? rc : listen_unix(g, LISTEN_CONTROL, control, NULL, NULL, err);
 }
 
+/* One folder, and none above it: an instance that was removed must not come back half. */
+static int make_dir(const char *path, struct err *err)
+{
+	return mkdir(path, 0700) && errno != EEXIST ? err_sys(err, errno, "cannot make %s", path) : 0;
+}
+
 static int open_all(struct gw *g, const struct options *o, struct signals *sig, struct err *err)
 {
 	CLEAN_FREE char *keys = xasprintf("%s/keys", g->dir);
 	sigset_t set;
 	int rc = keys_lock_down(err);
 	if (!rc)
-		rc = dir_make(g->dir, 0700, err);
+		rc = make_dir(g->dir, err);
 	if (!rc)
-		rc = dir_make(g->runtime, 0700, err);
+		rc = make_dir(g->runtime, err);
 	if (rc)
 		return rc;
 	sigemptyset(&set);
