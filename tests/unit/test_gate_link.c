@@ -152,23 +152,6 @@ TEST(a_gateway_that_lost_everything)
 	CHECK_INT(count(id, "engine"), 1);
 }
 
-TEST(a_gateway_that_hangs)
-{
-	int pid = gateway_pid();
-	char text[GATE_TOKEN];
-	struct err err = ERR_INIT;
-	int64_t id = face_session("hang", SAY("x"), "go");
-	CHECK(face_wait_idle(id));
-	CHECK_INT(token_of(id, text, &err), 0);
-	kill(pid, SIGSTOP);
-	gate_kick(face.b);
-	for (int64_t end = clock_mono_ms() + 60000; !kill(pid, 0) && clock_mono_ms() < end;)
-		face_drain(100);
-	CHECK(kill(pid, 0) && errno == ESRCH);
-	CHECK_INT(token_of(id, text, &err), 0);
-	CHECK(gateway_pid() > 0 && gateway_pid() != pid);
-}
-
 TEST(a_gateway_that_cannot_run)
 {
 	char text[GATE_TOKEN];
