@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 #define STEADY_MS  30000 /* up for so long: the next failure is the first one again */
 #define BACKOFF_MS 10000 /* the longest wait between two tries */
 #define WAIT_MS	   10000 /* for a gateway that starts */
+#define SILENT_MAX 2	 /* looks in a row without an answer (10 s each) */
 
 bool gate_stopping(struct gate_link *l)
 {
@@ -118,6 +120,19 @@ static void lost(struct gate_link *l)
 	tell(l, "%s", "has ended; starting it again");
 }
 
+/* One that does not answer, and does not end either, would be in the way of the next one for ever. */
+static void end_silent(struct gate_link *l, int rc)
+{
+	uid_t uid;
+	pid_t pid;
+	if (rc == -ETIMEDOUT && !unix_peer(l->line, &uid, &pid) && pid > 1) {
+		tell(l, "%s", "does not answer any more; it is killed");
+		kill(pid, SIGKILL); /* it is our line's peer as long as the line has not ended */
+	}
+	l->silent = 0;
+	lost(l);
+}
+
 static void bring_up(struct gate_link *l)
 {
 	struct err why = ERR_INIT;
@@ -189,10 +204,12 @@ static void one_round(struct gate_link *l)
 		l->looked_ms = clock_mono_ms();
 		tell_options(l);
 		int rc = gate_look(l, &why);
-		if (rc)
-			lost(l);
-		else if (l->state != GATE_UP)
-			enter(l, GATE_UP, NULL);
+		if (rc == -ETIMEDOUT && ++l->silent < SILENT_MAX)
+			gate_want(l);
+		else if (rc)
+			end_silent(l, rc);
+		else
+			l->silent = 0;
 	} else if (l->line >= 0) {
 		lost(l);
 	}

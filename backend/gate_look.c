@@ -217,6 +217,9 @@ int gate_look(struct gate_link *l, struct err *err)
 	v->ledger = (struct text_info){size, clock_real_ms()};
 	pthread_mutex_lock(&l->lock);
 	bool other = replace(l, v);
+	l->state = GATE_UP; /* before anybody is shown that it runs */
+	l->why = ERR_INIT;
+	pthread_cond_broadcast(&l->change);
 	pthread_mutex_unlock(&l->lock);
 	if (other)
 		publish(l);

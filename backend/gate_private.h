@@ -37,15 +37,17 @@ struct gate_link {
 	struct db *db;
 	int line;			       /* gateway_attach(); -1: not connected */
 	int64_t looked_ms, up_ms, next_try_ms; /* CLOCK_MONOTONIC */
-	int tries;			       /* failed starts in a row */
-	char *listen, *listen_words;	       /* settings as they were last told, and what came of it */
+	int silent;
+	int tries;		     /* failed starts in a row */
+	char *listen, *listen_words; /* settings as they were last told, and what came of it */
 	bool sync_each;
 	bool told;
 	bool tell_lives; /* this gateway has not been told by what to know that a sandbox lives */
 };
 
 /* ---- gate_look.c; the link's thread ---- */
-/* Brings tokens into line with the sessions, reads what the tree shows; -errno: the gateway does not answer. */
+/* Brings tokens into line with the sessions, reads what the tree shows, and is up then; -errno: the gateway does not
+ * answer. */
 int gate_look(struct gate_link *l, struct err *err);
 /* The state has changed, or the draft: what was read last is shown with it. Any thread. */
 void gate_show(struct gate_link *l);

@@ -243,7 +243,8 @@ int gateway_main(int argc, char **argv)
 		list_init(lists[i]);
 	tokens_init(&g->tokens);
 	many_descriptors();
-	mallopt(M_MMAP_THRESHOLD, LARGE); /* else the memory of large bodies stays with the process */
+	mallopt(M_MMAP_THRESHOLD, LARGE);      /* else the memory of large bodies stays with the process */
+	mallopt(M_TRIM_THRESHOLD, 16 * LARGE); /* setting the one makes the other small and fixed */
 	int rc = open_all(g, &o, &sig, &err);
 	tell_ready(&o, rc, &err);
 	if (rc) {
