@@ -15,6 +15,7 @@
 #include "core.h"
 #include "engine.h"
 #include "killpoint.h"
+#include "model_link.h"
 #include "pool.h"
 #include "repo.h"
 #include "requests.h"
@@ -227,6 +228,7 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	b->mount = xstrdup(opt->mount);
 	b->db_path = xasprintf("%s/berthfs.db", opt->paths->state);
 	b->started_ms = clock_real_ms();
+	b->link = model_link_new();
 	pthread_mutex_init(&b->lock, NULL);
 	int rc = start_parts(b, err);
 	if (rc) {
@@ -251,6 +253,7 @@ void backend_stop(struct backend *b)
 	store_stop(b->store);
 	engine_free(b->engine);
 	repo_end();
+	model_link_free(b->link);
 	config_put(b->config);
 	free(b->config_draft);
 	free(b->mount);

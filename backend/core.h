@@ -9,6 +9,7 @@
 struct engine;
 struct pool;
 struct watch;
+struct model_link;
 
 struct backend {
 	const struct paths *paths;
@@ -19,6 +20,7 @@ struct backend {
 	struct engine *engine;
 	struct pool *pool;
 	struct watch *watch;
+	struct model_link *link;
 	int64_t started_ms;
 
 	pthread_mutex_t lock; /* guards the three below; held for pointer work only */
