@@ -58,40 +58,45 @@ static const char anthropic_all[] = EV(
 											       "delta\",\"text\":"
 											       "\" now.\"}}")
 					EV("content_block_stop", "{\"type\":\"content_block_stop\",\"index\":2}") EV(
-						"content_block_start", "{\"type\":\"content_block_start\",\"index\":3,"
-								       "\"content_block\":{\"type\":\"tool_use\","
-								       "\"id\":\"toolu_1\",\"name\":\"bash\",\"input\":"
-								       "{}}}") EV("content_block_delta",
-										  "{\"type\":\"content_block_delta\","
+						"content_block_start",
+						"{\"type\":\"content_block_start\",\"index\":3,"
+						"\"content_block\":{\"type\":\"tool_use\","
+						"\"id\":\"toolu_1\",\"name\":\"bash\",\"input\":"
+						"{}}}") EV("content_block_delta", "{\"type\":\"content_block_delta\","
 										  "\"index\":3,\"delta\":{\"type\":"
 										  "\"input_json_delta\","
 										  "\"partial_json\":\"\"}}")
-						EV("content_block_delta", "{\"type\":\"content_block_delta\",\"index\":"
-									  "3,\"delta\":{\"type\":\"input_json_delta\","
-									  "\"partial_json\":\"{\\\"command\\\": \\\"rm "
-									  "-rf \"}}") EV("content_block_delta",
-											 "{\"type\":\"content_block_"
+						EV("content_block_delta",
+						   "{\"type\":\"content_block_delta\",\"index\":"
+						   "3,\"delta\":{\"type\":\"input_json_delta\","
+						   "\"partial_json\":\"{\\\"command\\\": \\\"rm "
+						   "-rf \"}}") EV("content_block_delta", "{\"type\":\"content_block_"
 											 "delta\",\"index\":3,"
 											 "\"delta\":{\"type\":\"input_"
 											 "json_delta\","
 											 "\"partial_json\":\"/tmp/"
 											 "x\\\"}\"}}")
-							EV("content_block_stop", "{\"type\":\"content_block_stop\","
-										 "\"index\":3}") EV(
-								"content_block_start",
-								"{\"type\":\"content_block_start\",\"index\":4,"
-								"\"content_block\":{\"type\":\"tool_use\","
-								"\"id\":\"toolu_2\",\"name\":\"read\",\"input\":{}}}")
-								EV("content_block_stop", "{\"type\":\"content_block_"
-											 "stop\",\"index\":4}") EV(
-									"content_block_start",
-									"{\"type\":\"content_block_start\",\"index\":5,"
-									"\"content_block\":{\"type\":\"of_tomorrow\","
-									"\"x\":1}}") EV("content_block_delta",
-											"{\"type\":\"content_block_"
-											"delta\",\"index\":5,\"delta\":"
-											"{\"type\":\"of_tomorrow_"
-											"delta\"}}")
+							EV("content_block_stop",
+							   "{\"type\":\"content_block_stop\","
+							   "\"index\":3}") EV("content_block_start",
+									      "{\"type\":\"content_block_start\","
+									      "\"index\":4,"
+									      "\"content_block\":{\"type\":\"tool_"
+									      "use\","
+									      "\"id\":\"toolu_2\",\"name\":\"read\","
+									      "\"input\":{}}}") EV("content_block_stop",
+												   "{\"type\":"
+												   "\"content_block_"
+												   "stop\",\"index\":"
+												   "4}")
+								EV("content_block_start",
+								   "{\"type\":\"content_block_start\",\"index\":5,"
+								   "\"content_block\":{\"type\":\"of_tomorrow\","
+								   "\"x\":1}}") EV("content_block_delta",
+										   "{\"type\":\"content_block_"
+										   "delta\",\"index\":5,\"delta\":"
+										   "{\"type\":\"of_tomorrow_"
+										   "delta\"}}")
 									EV("content_block_stop",
 									   "{\"type\":\"content_block_stop\",\"index\":"
 									   "5}") EV("news", "{\"type\":\"news\",\"of\":"
@@ -114,10 +119,11 @@ static const char openai_all[] = DATA("{\"id\":\"c1\",\"choices\":[{\"index\":0,
 	DATA("{\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"m\"}}]}") DATA(
 		"{\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Look\"},\"finish_reason\":null}]}")
 		DATA("{\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"ing "
-		     "\xC3\xA9\"},\"finish_reason\":null}]}") DATA(
-			"{\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":"
-			"\"call_a\",\"type\":"
-			"\"function\",\"function\":{\"name\":\"bash\",\"arguments\":\"\"}}]}}]}")
+		     "\xC3\xA9\"},\"finish_reason\":null}]}") DATA("{\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":"
+								   "{\"tool_calls\":[{\"index\":0,\"id\":"
+								   "\"call_a\",\"type\":"
+								   "\"function\",\"function\":{\"name\":\"bash\","
+								   "\"arguments\":\"\"}}]}}]}")
 			DATA("{\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,"
 			     "\"function\":{\"arguments\":"
 			     "\"{\\\"command\\\":\\\"echo \"}}]}}]}")
@@ -157,15 +163,17 @@ static const char responses_all[] = EV(
 										     "\"message\",\"id\":\"m_1\","
 										     "\"role\":\"assistant\","
 										     "\"content\":[]}}")
-				EV("response.content_part.added", "{\"type\":\"response.content_part.added\",\"output_"
-								  "index\":1}") EV(
-					"response.output_text.delta",
-					"{\"type\":\"response.output_text.delta\",\"output_index\":1,\"content_index\":"
-					"0,"
-					"\"delta\":\"I \"}") EV("response.output_text.delta",
-								"{\"type\":\"response.output_text.delta\",\"output_"
-								"index\":1,\"content_index\":0,"
-								"\"delta\":\"look \xE2\x82\xAC\"}")
+				EV("response.content_part.added",
+				   "{\"type\":\"response.content_part.added\",\"output_"
+				   "index\":1}") EV("response.output_text.delta",
+						    "{\"type\":\"response.output_text.delta\",\"output_index\":1,"
+						    "\"content_index\":"
+						    "0,"
+						    "\"delta\":\"I \"}") EV("response.output_text.delta",
+									    "{\"type\":\"response.output_text.delta\","
+									    "\"output_"
+									    "index\":1,\"content_index\":0,"
+									    "\"delta\":\"look \xE2\x82\xAC\"}")
 					EV("response.output_text.done",
 					   "{\"type\":\"response.output_text.done\",\"output_index\":1,\"text\":\"I "
 					   "look "
