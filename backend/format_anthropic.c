@@ -395,13 +395,13 @@ static int end(struct answer *a, bool clean, struct err *err)
 	if (!a->done)
 		return answer_broken(a, err, a->began ? "its end is missing" : "it never began");
 	if (!strcmp(a->reason, "model_context_window_exceeded")) {
-		strcpy(a->fault->code, a->reason);
+		snprintf(a->fault->code, sizeof a->fault->code, "%s", a->reason);
 		return err_set(err, EIO, "the answer found no room in the model's window");
 	}
 	strcpy(a->reply->stop, "end_turn");
 	for (size_t i = 0; i < ARRAY_LEN(stops); i++)
 		if (!strcmp(stops[i].reason, a->reason)) {
-			strcpy(a->reply->stop, stops[i].stop);
+			snprintf(a->reply->stop, sizeof a->reply->stop, "%s", stops[i].stop);
 			if (stops[i].notice)
 				snprintf(a->reply->notice, sizeof a->reply->notice, "%s", stops[i].notice);
 		}

@@ -285,11 +285,11 @@ static int end(struct answer *a, bool clean, struct err *err)
 	for (size_t i = 0; i < a->n; i++) /* a call of a finished answer is whole, and there is no other sign of it */
 		a->parts[i].ended = !length && !filter;
 	answer_finish(a, API, true, length || filter);
-	strcpy(a->reply->stop, a->reply->n_calls ? "tool_use" : "end_turn");
+	snprintf(a->reply->stop, sizeof a->reply->stop, "%s", a->reply->n_calls ? "tool_use" : "end_turn");
 	for (size_t i = 0; i < ARRAY_LEN(stops); i++)
 		if (!strcmp(stops[i].reason, a->reason)) {
 			if (strcmp(stops[i].stop, "end_turn"))
-				strcpy(a->reply->stop, stops[i].stop);
+				snprintf(a->reply->stop, sizeof a->reply->stop, "%s", stops[i].stop);
 			snprintf(a->reply->notice, sizeof a->reply->notice, "%s",
 				 stops[i].notice ? stops[i].notice : "");
 		}

@@ -323,11 +323,14 @@ static int end(struct answer *a, bool clean, struct err *err)
 		if (a->parts[i].kind == PART_CALL && !a->parts[i].ended && whole)
 			return answer_broken(a, err, "a block has no end");
 	answer_finish(a, API, false, !whole);
-	strcpy(a->reply->stop, a->reply->n_calls ? "tool_use" : a->refused ? "refusal" : "end_turn");
+	snprintf(a->reply->stop, sizeof a->reply->stop, "%s",
+		 a->reply->n_calls ? "tool_use"
+		 : a->refused	   ? "refusal"
+				   : "end_turn");
 	if (whole)
 		return 0;
 	bool filter = !strcmp(a->reason, "content_filter");
-	strcpy(a->reply->stop, filter ? "refusal" : "max_tokens");
+	snprintf(a->reply->stop, sizeof a->reply->stop, "%s", filter ? "refusal" : "max_tokens");
 	snprintf(a->reply->notice, sizeof a->reply->notice, "%s",
 		 filter ? "the provider's filter ended the answer"
 			: "the answer was cut off: it reached the most tokens that an answer may have");

@@ -45,12 +45,8 @@ void model_link_free(struct model_link *l)
 
 static int mint(struct backend *b, const struct session *s, const char *name, char *token, struct err *err)
 {
-	struct gateway_options o = {0};
-	int rc = gateway_start(b->paths, &o, err);
-	rc = rc ? rc
-		: gateway_token_mint(b->paths, "engine", name, s->project, s->setting[SETTING_NETWORK], NULL, token,
-				     LINK_TOKEN, err);
-	return rc ? err_set(err, EAGAIN, "the gateway does not run: %s", err ? err->text : "") : 0;
+	return gateway_token_mint(b->paths, "engine", name, s->project, s->setting[SETTING_NETWORK], NULL, token,
+				  LINK_TOKEN, err);
 }
 
 int link_token(struct backend *b, const struct session *s, const atomic_bool *cancel, char **socket,
@@ -58,23 +54,23 @@ int link_token(struct backend *b, const struct session *s, const atomic_bool *ca
 {
 	CLEAN_FREE char *name = xasprintf("%" PRId64, s->id);
 	struct model_link *l = b->link;
-	int rc = 0;
+	struct gateway_options o = {0};
+	struct err why = ERR_INIT;
 	pthread_mutex_lock(&l->lock);
+	int rc = gateway_start(b->paths, &o, &why); /* finds the one that runs */
 	const char *have = map_get(&l->tokens, name);
-	if (have) {
+	if (!rc && have) {
 		snprintf(token, LINK_TOKEN, "%s", have);
-	} else {
-		struct err why = ERR_INIT;
+	} else if (!rc) {
 		rc = mint(b, s, name, token, &why);
-		if (rc)
-			err_set(err, why.code, "%s", why.text);
-		else
+		if (!rc)
 			map_put(&l->tokens, name, xstrdup(token));
 	}
 	pthread_mutex_unlock(&l->lock);
-	if (!rc)
-		*socket = gateway_socket(b->paths);
-	return rc;
+	if (rc)
+		return err_set(err, EAGAIN, "the gateway does not run: %s", why.text);
+	*socket = gateway_socket(b->paths);
+	return 0;
 }
 
 void link_token_forget(struct backend *b, int64_t session)

@@ -60,13 +60,16 @@ static struct curl_slist *headers(const struct format *f, const char *token, con
 }
 
 /* One try. *token_bad: the gateway does not know the token. */
-static int try(const struct model_request *q, struct model_http *h, const struct format *f, const char *provider,
-	       struct asking *k, bool *token_bad, struct err *err)
+static int try(const struct model_request *q, struct model_http *h, const struct config *c,
+	       const struct provider_info *p, struct asking *k, bool *token_bad, struct err *err)
 {
-	char token[LINK_TOKEN];
+	char token[LINK_TOKEN], provider[PROVIDER_POLICY];
 	CLEAN_FREE char *socket = NULL;
+	const struct format *f = k->format;
 	bool clean = false;
+	*token_bad = false;
 	int rc = link_token(q->backend, q->session, q->cancel, &socket, token, err);
+	rc = rc ? rc : providers_tell(q->backend, c, p, provider, err);
 	if (rc) {
 		k->answer.fault->retry = rc == -EAGAIN;
 		return rc;
@@ -85,7 +88,6 @@ static int ask(const struct model_request *q, const struct config *c, const stru
 	       struct model_reply *reply, struct model_fault *fault, struct err *err)
 {
 	CLEAN_BUF struct buf body = BUF_INIT;
-	char provider[PROVIDER_POLICY];
 	const struct format *f = format_find(m->provider.kind);
 	struct asking k = {f, {.q = q, .reply = reply, .fault = fault}};
 	struct model_http h = {.path = f->path,
@@ -98,14 +100,11 @@ static int ask(const struct model_request *q, const struct config *c, const stru
 			       .arg = &k};
 	bool bad = false;
 	f->body(q, m, &body);
-	int rc = providers_tell(q->backend, c, &m->provider, provider, err);
-	if (rc)
-		fault->retry = rc == -EAGAIN;
-	rc = rc ? rc : try(q, &h, f, provider, &k, &bad, err);
+	int rc = try(q, &h, c, &m->provider, &k, &bad, err);
 	if (bad) {
 		link_token_forget(q->backend, q->session->id);
 		*fault = (struct model_fault){0};
-		rc = try(q, &h, f, provider, &k, &bad, err);
+		rc = try(q, &h, c, &m->provider, &k, &bad, err);
 	}
 	answer_release(&k.answer);
 	return rc;
