@@ -94,7 +94,7 @@ def told(name):
 class Brain:
     def __init__(self, faults=()):
         self.faults, self.tries, self.bodies, self.keys, self.hold = dict(faults), {}, [], set(), None
-        self.reset_at, self.resent = 0, 0
+        self.reset_at, self.resent, self.gaps, self.at = 0, 0, {}, {}
 
     def __call__(self, c, r):
         said = brains.norm(r.target, r.json)
@@ -103,6 +103,9 @@ class Brain:
         self.keys.add(r.h.get("x-api-key") or r.h.get("authorization"))
         self.bodies.append((r.target, r.json))
         n = self.tries[last, rounds] = self.tries.get((last, rounds), 0) + 1
+        if n == 2:
+            self.gaps[rounds] = time.time() - self.at[last, rounds]
+        self.at[last, rounds] = time.time()
         text = said[last][1]
         fault = self.faults.get(rounds)
         if fault and n == 1:
@@ -157,10 +160,10 @@ def error_in_stream(c, r):
     return up.stream(c, list(brains.EVENTS[r.target]("begun", [], 9))[:2] + [e[r.target]])
 
 
-soon = lambda: ("retry-after", email.utils.formatdate(time.time() + 2, usegmt=True))
+soon = lambda: ("retry-after", email.utils.formatdate(time.time() + 5, usegmt=True))
 FAULTS = {
-    "claude-sonnet-4-5": {0: error(529, "overloaded_error"), 1: error(429, "rate_limit_error", ("retry-after", "1")), 2: reset, 3: stall, 4: cut, 5: error_in_stream},
-    "qwen3:8b": {0: error(429, "rate_limit_error", ("retry-after-ms", "300")), 1: error(500, "server_error"), 2: cut, 3: error_in_stream, 4: stall, 5: reset},
+    "claude-sonnet-4-5": {0: error(529, "overloaded_error"), 1: error(429, "rate_limit_error", ("retry-after", "4")), 2: reset, 3: stall, 4: cut, 5: error_in_stream},
+    "qwen3:8b": {0: error(429, "rate_limit_error", ("retry-after-ms", "3500")), 1: error(500, "server_error"), 2: cut, 3: error_in_stream, 4: stall, 5: reset},
     "gpt-test": {0: error(429, "rate_limit_exceeded", soon), 1: error(503, "x", ("x-should-retry", "true")), 2: stall,
                  3: reset, 4: error_in_stream, 5: cut},
 }
@@ -211,6 +214,8 @@ for name, (model, id) in NAMES.items():
     use = read("%s/%s/usage" % (S, name)).splitlines()
     check("%s: usage counts and costs" % name, any(model in l for l in use) and all(float(l.split("\t")[4]) >= 0 for l in use if "tool" not in l), use)
     check("%s: tools are declared" % name, len(body["tools"]) == 4, body.get("tools"))
+waits = (brain["anthropic"].gaps[1], brain["chat"].gaps[0], brain["responses"].gaps[0])
+check("the server's waits are kept: seconds, milliseconds, a date", waits[0] >= 4 and waits[1] >= 3.5 and waits[2] >= 3.9, waits)
 equal("thinking goes back signed, as it came", [json.loads(w)["signature"] for who, w in brains.norm(*brain["anthropic"].bodies[-1]) if who == "thinking"], ["sig/%d+=" % n for n in range(5)])
 equal("reasoning goes back encrypted, as it came", [json.loads(w)["encrypted_content"] for who, w in brains.norm(*brain["responses"].bodies[-1]) if who == "thinking"], ["enc/%d+=" % n for n in range(5)])
 equal("a server of one's own costs nothing", [l.split("\t")[4] for l in read(S + "/chat/usage").splitlines() if "ollama" in l], ["0.000000"])
@@ -277,11 +282,18 @@ up.script["gpt-test"] = Brain({0: error(400, "invalid_request_error")})
 write(S + "/responses/input", "quick: fail\n")
 check("a bad request fails in words", "from the test" in str(idle("responses")), status("responses"))
 check("and is sent once", len(up.script["gpt-test"].bodies) == 1)
+up.script["gpt-test"] = Brain({0: error(529, "overloaded", ("x-should-retry", "false"))})
+write(S + "/responses/input", "quick: fail again\n")
+check("so does one that the server says is not to be sent again", "529" in str(idle("responses")) and len(up.script["gpt-test"].bodies) == 1, status("responses"))
 write(S + "/responses/ctl", "retry\n")
 within(20, lambda: status("responses") == "idle")
 up.script["claude-sonnet-4-5"] = Brain()
 words = create("default", None, "quick default")
 equal("the first provider with a key is the default", (words, idle("default"), read(S + "/default/settings/model")), (None, "idle", "claude-sonnet-4-5\n"))
+up.script["claude-sonnet-4-5"] = lambda c, r: c.recv(1)  # never begins, until it is given up
+write(M + "/config", CONFIG + "answer.begin-timeout = 1 s\nretry.limit = 1 s\n" + PROVIDERS)
+write(S + "/default/input", "quick\n")
+check("an answer that never begins is given up", "did not begin to answer within 1 s" in str(idle("default")), status("default"))
 up2 = Provider()
 up2.script["claude-sonnet-4-5"] = lambda c, r: up2.stream(c, brains.anthropic("from the second", [], 1))
 write(M + "/config", CONFIG + PROVIDERS.replace("provider.anthropic.url = " + up.url, "provider.anthropic.url = " + up2.url))
