@@ -82,7 +82,7 @@ static const struct family {
 	{"model.", "model.NAME.provider", "NAME",
 	 "about a model that the table lacks or has otherwise. Beside provider: id, window and max-output (tokens), "
 	 "thinking = "
-	 "off, on, adaptive, low, medium, high or tokens; images = yes or no",
+	 "off, on, adaptive, summarized, low, medium, high, xhigh, max or tokens; images = yes or no",
 	 models_check_model},
 	{"price.", "price.MODEL", "3 15 0.3", "dollars for a million tokens: in, out, cached in (if left out: as in)",
 	 check_price},

@@ -167,8 +167,9 @@ static void put_thinking(struct buf *out, const char *thinking, int64_t most, bo
 	}
 	if (!strcmp(thinking, "off"))
 		return;
-	buf_adds(out, ",\"thinking\":{\"type\":\"adaptive\"}");
-	if (strcmp(thinking, "adaptive") && strcmp(thinking, "on"))
+	bool shown = !strcmp(thinking, "summarized");
+	buf_addf(out, ",\"thinking\":{\"type\":\"adaptive\"%s}", shown ? ",\"display\":\"summarized\"" : "");
+	if (strcmp(thinking, "adaptive") && strcmp(thinking, "on") && !shown)
 		buf_addf(out, ",\"output_config\":{\"effort\":\"%s\"}", thinking);
 }
 
@@ -188,11 +189,11 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	struct talk t = {0};
 	bool thinks;
 	int64_t most = m->max_output ? m->max_output : OUTPUT_USUAL;
-	add_items(&t, q->context, q->model, &thinks);
+	add_items(&t, q->context, q->bare ? "" : q->model, &thinks);
 	buf_adds(out, "{\"model\":");
 	json_quote(out, m->id, strlen(m->id));
 	buf_addf(out, ",\"max_tokens\":%" PRId64 ",\"stream\":true", most);
-	if (!q->plain)
+	if (!q->plain && !q->bare)
 		put_thinking(out, m->thinking, most, thinks);
 	put_tools(out); /* also where none is wanted: calls in the history need them, and the cache begins with them */
 	if (q->plain)

@@ -100,7 +100,7 @@ static void put_messages(struct talk *t, const struct model_request *q)
 	for (size_t i = 0; i < c->n;) {
 		struct given g;
 		if (c->items[i].kind == ITEM_ASSISTANT) {
-			i = given_open(&g, c, i, q->model, API);
+			i = given_open(&g, c, i, q->bare ? "" : q->model, API);
 			add_turn(t, &g);
 			given_close(&g);
 			continue;
@@ -131,7 +131,11 @@ static void put_tools(struct buf *out)
 
 static bool is_effort(const char *thinking)
 {
-	return !strcmp(thinking, "low") || !strcmp(thinking, "medium") || !strcmp(thinking, "high");
+	static const char *const efforts[] = {"low", "medium", "high", "xhigh", "max"};
+	for (size_t i = 0; i < ARRAY_LEN(efforts); i++)
+		if (!strcmp(efforts[i], thinking))
+			return true;
+	return false;
 }
 
 static void body(const struct model_request *q, const struct model_info *m, struct buf *out)

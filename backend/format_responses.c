@@ -70,7 +70,7 @@ static void put_input(struct buf *out, const struct model_request *q)
 	for (size_t i = 0; i < c->n;) {
 		struct given g;
 		if (c->items[i].kind == ITEM_ASSISTANT) {
-			i = given_open(&g, c, i, q->model, API);
+			i = given_open(&g, c, i, q->bare ? "" : q->model, API);
 			given_each(&g, &(struct given_to){given_text, given_raw, given_call, out});
 			given_close(&g);
 			continue;
@@ -102,10 +102,13 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	buf_adds(out, ",\"stream\":true,\"store\":false");
 	if (m->max_output)
 		buf_addf(out, ",\"max_output_tokens\":%" PRId64, m->max_output);
-	if (strcmp(m->thinking, "off"))
+	if (strcmp(m->thinking, "off") && !q->bare)
 		buf_adds(out, ",\"include\":[\"reasoning.encrypted_content\"]");
-	if (strcmp(m->thinking, "off") && strcmp(m->thinking, "on") && strcmp(m->thinking, "adaptive") &&
-	    *m->thinking > '9')
+	bool shown = !strcmp(m->thinking, "summarized");
+	if (shown)
+		buf_adds(out, ",\"reasoning\":{\"summary\":\"auto\"}");
+	else if (strcmp(m->thinking, "off") && strcmp(m->thinking, "on") && strcmp(m->thinking, "adaptive") &&
+		 *m->thinking > '9')
 		buf_addf(out, ",\"reasoning\":{\"effort\":\"%s\"}", m->thinking);
 	if (q->session) /* requests of a session find the same cache */
 		buf_addf(out, ",\"prompt_cache_key\":\"berthfs-%" PRId64 "\"", q->session->id);

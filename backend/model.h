@@ -27,6 +27,7 @@ struct model_reply {
 	size_t n_calls;
 	char stop[32];		       /* end_turn, tool_use, max_tokens, refusal, pause_turn */
 	char notice[160];	       /* for the reader: why it ended early; or "" */
+	char log[300];		       /* for the session's log: what was done to get it; or "" */
 	bool more;		       /* the provider wants it back as it is, and goes on */
 	int64_t tokens_in, tokens_out; /* tokens_in: all input, what came from a cache as well */
 	int64_t tokens_cached;	       /* of tokens_in. All are also filled as far as known when the request fails */
@@ -47,6 +48,7 @@ struct model_request {
 	int64_t n;	     /* number of this request in its session, from 1 */
 	const char *system;
 	const struct context *context;
+	bool bare;  /* nothing of its own thinking is given back, and none is asked for: the provider refused that */
 	bool plain; /* no tools are offered: words are wanted, a summary */
 	struct backend *backend;
 	const struct session *session;

@@ -2,6 +2,8 @@
  * key. Which provider and what it speaks stands in models.c. Worker threads. */
 #include <curl/curl.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +86,17 @@ static int try(const struct model_request *q, struct model_http *h, const struct
 	return rc ? rc : f->end(&k->answer, clean, err);
 }
 
+/* Did the provider refuse what the model's thinking was given back as, or that it is asked to think? A conversation
+ * must not end by that. */
+static bool thinking_refused(const struct model_fault *fault, const struct err *err)
+{
+	static const char *const words[] = {"thinking", "signature", "reasoning", "encrypted"};
+	for (size_t i = 0; i < ARRAY_LEN(words) && (fault->status == 400 || fault->status == 404); i++)
+		if (strcasestr(err->text, words[i]))
+			return true;
+	return false;
+}
+
 static int ask(const struct model_request *q, const struct config *c, const struct model_info *m,
 	       struct model_reply *reply, struct model_fault *fault, struct err *err)
 {
@@ -113,9 +126,17 @@ static int ask(const struct model_request *q, const struct config *c, const stru
 static int run(const struct model_request *q, struct model_reply *reply, struct model_fault *fault, struct err *err)
 {
 	struct model_info m;
+	struct model_request bare = *q;
 	struct config *c = backend_config(q->backend);
 	int rc = models_find(c, q->model, &m, err);
 	rc = rc ? rc : ask(q, c, &m, reply, fault, err);
+	if (rc && thinking_refused(fault, err)) {
+		snprintf(reply->log, sizeof reply->log,
+			 "model request %" PRId64 " is sent again without thinking: %.200s", q->n, err->text);
+		*fault = (struct model_fault){0};
+		bare.bare = true;
+		rc = ask(&bare, c, &m, reply, fault, err);
+	}
 	config_put(c);
 	return rc;
 }

@@ -28,8 +28,8 @@ static const struct {
 	{"lmstudio", "openai", "http://127.0.0.1:1234", "lmstudio", QUIRK_MAX_TOKENS},
 };
 
-/* First fit counts. Dollars for a million tokens as the providers' lists had them in 2025; a family whose newest member
- * is not known has the price of its dearest. */
+/* First fit counts. Dollars for a million tokens, as the providers' pages had them in November 2026; where a price
+ * depends on a prompt's length, the dearer one. A family whose newest member is not known is taken for its dearest. */
 static const struct row {
 	const char *glob, *provider;
 	int64_t window, output;
@@ -37,24 +37,31 @@ static const struct row {
 	bool images;
 	double in, out, cached; /* in 0: not known */
 } rows[] = {
-	{"claude-3-5-haiku*", "anthropic", 200000, 8192, "off", true, 0.8, 4, 0.08},
-	{"claude-3-haiku*", "anthropic", 200000, 4096, "off", true, 0.25, 1.25, 0.03},
-	{"claude-3-7-sonnet*", "anthropic", 200000, 64000, "8192", true, 3, 15, 0.3},
+	{"claude-fable-5*", "anthropic", 1000000, 128000, "summarized", true, 10, 50, 1},
+	{"claude-opus-5-5*", "anthropic", 1000000, 128000, "summarized", true, 4, 20, 0.2},
+	{"claude-opus-5*", "anthropic", 1000000, 128000, "summarized", true, 5, 25, 0.5},
+	{"claude-sonnet-5*", "anthropic", 1000000, 128000, "summarized", true, 2, 10, 0.2},
+	{"claude-haiku-5*", "anthropic", 1000000, 128000, "summarized", true, 0.5, 2.5, 0.05},
+	{"claude-opus-4-[678]*", "anthropic", 200000, 64000, "adaptive", true, 5, 25, 0.5},
+	{"claude-sonnet-4-6*", "anthropic", 200000, 64000, "adaptive", true, 3, 15, 0.3},
 	{"claude-haiku-4-5*", "anthropic", 200000, 64000, "8192", true, 1, 5, 0.1},
 	{"claude-sonnet-4-5*", "anthropic", 200000, 64000, "8192", true, 3, 15, 0.3},
-	{"claude-sonnet-4-20*", "anthropic", 200000, 64000, "8192", true, 3, 15, 0.3},
 	{"claude-opus-4-5*", "anthropic", 200000, 64000, "8192", true, 5, 25, 0.5},
 	{"claude-opus-4-1*", "anthropic", 200000, 32000, "8192", true, 15, 75, 1.5},
-	{"claude-opus-4-20*", "anthropic", 200000, 32000, "8192", true, 15, 75, 1.5},
-	{"claude-haiku-*", "anthropic", 200000, 64000, "adaptive", true, 1, 5, 0.1},
-	{"claude-sonnet-*", "anthropic", 200000, 64000, "adaptive", true, 3, 15, 0.3},
 	{"claude-opus-*", "anthropic", 200000, 64000, "adaptive", true, 15, 75, 1.5},
+	{"claude-sonnet-*", "anthropic", 200000, 64000, "adaptive", true, 3, 15, 0.3},
+	{"claude-haiku-*", "anthropic", 200000, 64000, "adaptive", true, 1, 5, 0.1},
 	{"claude-*", "anthropic", 200000, 32000, "off", true, 0, 0, 0},
+	{"gpt-5.6-luna*", "openai-responses", 1050000, 128000, "on", true, 0.4, 1.8, 0.04},
+	{"gpt-5.6-terra*", "openai-responses", 1050000, 128000, "on", true, 4, 18, 0.4},
+	{"gpt-5.6*", "openai-responses", 1050000, 128000, "on", true, 10, 50, 1},
+	{"gpt-5.5*", "openai-responses", 1050000, 128000, "on", true, 10, 45, 1},
+	{"gpt-5.4-nano*", "openai-responses", 400000, 128000, "on", true, 0.2, 1.25, 0.02},
+	{"gpt-5.4-mini*", "openai-responses", 400000, 128000, "on", true, 0.75, 4.5, 0.075},
+	{"gpt-5.4*", "openai-responses", 1050000, 128000, "on", true, 5, 22.5, 0.5},
 	{"gpt-5-nano*", "openai-responses", 400000, 128000, "on", true, 0.05, 0.4, 0.005},
 	{"gpt-5-mini*", "openai-responses", 400000, 128000, "on", true, 0.25, 2, 0.025},
-	{"gpt-5*", "openai-responses", 400000, 128000, "on", true, 1.25, 10, 0.125},
-	{"codex-mini*", "openai-responses", 200000, 100000, "on", true, 1.5, 6, 0.375},
-	{"o3-mini*", "openai-responses", 200000, 100000, "on", false, 1.1, 4.4, 0.55},
+	{"gpt-5", "openai-responses", 400000, 128000, "on", true, 1.25, 10, 0.125},
 	{"o3*", "openai-responses", 200000, 100000, "on", true, 2, 8, 0.5},
 	{"o4-mini*", "openai-responses", 200000, 100000, "on", true, 1.1, 4.4, 0.275},
 	{"gpt-4.1-nano*", "openai", 1047576, 32768, "off", true, 0.1, 0.4, 0.025},
@@ -62,7 +69,8 @@ static const struct row {
 	{"gpt-4.1*", "openai", 1047576, 32768, "off", true, 2, 8, 0.5},
 	{"gpt-4o-mini*", "openai", 128000, 16384, "off", true, 0.15, 0.6, 0.075},
 	{"gpt-4o*", "openai", 128000, 16384, "off", true, 2.5, 10, 1.25},
-	{"gpt-*", "openai", 128000, 0, "off", false, 0, 0, 0},
+	{"gpt-4*", "openai", 8192, 4096, "off", false, 0, 0, 0},
+	{"gpt-*", "openai-responses", 128000, 0, "on", true, 0, 0, 0},
 };
 
 static const struct {
@@ -74,7 +82,7 @@ static const struct {
 	      {"null-content", QUIRK_NULL_CONTENT}};
 
 static const char *const kinds[] = {"anthropic", "openai", "responses"};
-static const char *const thinkings[] = {"off", "adaptive", "on", "low", "medium", "high"};
+static const char *const thinkings[] = {"off", "on", "adaptive", "summarized", "low", "medium", "high", "xhigh", "max"};
 
 static bool one_of(const char *const *list, size_t n, const char *word)
 {
@@ -214,7 +222,8 @@ int models_check_model(const char *key, const char *value, struct err *err)
 		return one_of(thinkings, ARRAY_LEN(thinkings), value) || (whole_number(value, 1000000, &n) && n >= 1024)
 			       ? 0
 			       : err_set(err, EINVAL,
-					 "%s is off, on, adaptive, low, medium, high, or a number of tokens from 1024 "
+					 "%s is off, on, adaptive, summarized, low, medium, high, xhigh, max, or a "
+					 "number of tokens from 1024 "
 					 "on; not \"%.60s\"",
 					 key, value);
 	return err_set(err, EINVAL, "a model has provider, id, window, max-output, thinking and images, not \"%.60s\"",

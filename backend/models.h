@@ -32,7 +32,7 @@ struct model_info {
 	char id[MODEL_NAME];   /* as the provider is asked */
 	struct provider_info provider;
 	int64_t window, max_output; /* tokens; 0: not known */
-	char thinking[16];	    /* off, adaptive, on, low, medium, high, or tokens */
+	char thinking[16];	    /* off, on, adaptive, summarized, an effort, or tokens */
 	bool images;
 	bool priced;
 	struct price price;

@@ -123,7 +123,7 @@ int providers_tell(struct backend *b, const struct config *c, const struct provi
 
 static const struct {
 	const char *key, *model;
-} usual[] = {{"anthropic", "claude-sonnet-4-5"}, {"openai", "gpt-5"}};
+} usual[] = {{"anthropic", "claude-sonnet-5-5"}, {"openai", "gpt-5.6-terra"}};
 
 static bool has_key(const char *keys, const char *name)
 {

@@ -238,6 +238,7 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->replay, r->stop,
 				      (int)r->n_calls, final, err);
 	rc = rc || !*r->notice ? rc : transcript_notice(tx, s, r->notice, err);
+	rc = rc || !*r->log ? rc : log_add(tx, s, r->log, err);
 	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
 	rc = rc ? rc : used(tx, s, d->w->b, d->pin->model, USE_DONE, r, err);
 	rc = rc ? rc

@@ -131,7 +131,7 @@ class Brain:
 
 def error(status, kind, *headers, **more):
     def f(c, r):
-        o = {"type": kind, "message": "from the test"}
+        o = {"type": kind, "message": more.get("message", "from the test")}
         body = {"type": "error", "error": o} if r.target == "/v1/messages" else {"error": o}
         up.reply(c, status, json.dumps(body).encode(), [h() if callable(h) else h for h in headers])
     return f
@@ -277,6 +277,22 @@ gw.kill()
 write(S + "/chat/input", "quick once more\n")
 equal("and so is the gateway", (idle("chat"), entries("chat")[-1]["text"]), ("idle", "quick answer to: quick once more\n"))
 
+# ---- thinking that the provider does not take back ----
+class Forgetful(Brain):
+    def __call__(self, c, r):
+        if any(who == "thinking" for who, _ in brains.norm(r.target, r.json)) or "thinking" in r.json or "include" in r.json:
+            self.bodies.append("refused")
+            return error(400, "invalid_request_error", message="thinking blocks in the latest assistant message cannot be modified")(c, r)
+        return super().__call__(c, r)
+
+
+write(S + "/anthropic/settings/model", "claude-sonnet-4-5\n")
+for name, id in (("anthropic", "claude-sonnet-4-5"), ("responses", "gpt-test")):
+    b = up.script[id] = Forgetful()
+    write("%s/%s/input" % (S, name), "quick and forgetful\n")
+    equal("%s: a session survives it" % name, (idle(name), entries(name)[-1]["text"], b.bodies[0], len(b.bodies)), ("idle", "quick answer to: quick and forgetful\n", "refused", 2))
+    check("%s: and the log says so" % name, "sent again without thinking" in read("%s/%s/log" % (S, name)))
+
 # ---- what is never tried again, and what the default is ----
 up.script["gpt-test"] = Brain({0: error(400, "invalid_request_error")})
 write(S + "/responses/input", "quick: fail\n")
@@ -287,15 +303,15 @@ write(S + "/responses/input", "quick: fail again\n")
 check("so does one that the server says is not to be sent again", "529" in str(idle("responses")) and len(up.script["gpt-test"].bodies) == 1, status("responses"))
 write(S + "/responses/ctl", "retry\n")
 within(20, lambda: status("responses") == "idle")
-up.script["claude-sonnet-4-5"] = Brain()
+up.script["claude-sonnet-5-5"] = Brain()
 words = create("default", None, "quick default")
-equal("the first provider with a key is the default", (words, idle("default"), read(S + "/default/settings/model")), (None, "idle", "claude-sonnet-4-5\n"))
-up.script["claude-sonnet-4-5"] = lambda c, r: c.recv(1)  # never begins, until it is given up
+equal("the first provider with a key is the default", (words, idle("default"), read(S + "/default/settings/model")), (None, "idle", "claude-sonnet-5-5\n"))
+up.script["claude-sonnet-5-5"] = lambda c, r: c.recv(1)  # never begins, until it is given up
 write(M + "/config", CONFIG + "answer.begin-timeout = 1 s\nretry.limit = 1 s\n" + PROVIDERS)
 write(S + "/default/input", "quick\n")
 check("an answer that never begins is given up", "did not begin to answer within 1 s" in str(idle("default")), status("default"))
 up2 = Provider()
-up2.script["claude-sonnet-4-5"] = lambda c, r: up2.stream(c, brains.anthropic("from the second", [], 1))
+up2.script["claude-sonnet-5-5"] = lambda c, r: up2.stream(c, brains.anthropic("from the second", [], 1))
 write(M + "/config", CONFIG + PROVIDERS.replace("provider.anthropic.url = " + up.url, "provider.anthropic.url = " + up2.url))
 write(S + "/default/input", "quick there\n")
 equal("config moves a provider, and the policy follows", (idle("default"), entries("default")[-1]["text"]), ("idle", "from the second"))

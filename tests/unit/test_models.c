@@ -88,7 +88,9 @@ static const struct {
 	double in; /* -1: no price */
 } found[] = {
 	{"claude-sonnet-4-5", "claude-sonnet-4-5", "anthropic", "anthropic", "8192", 200000, 3},
-	{"claude-sonnet-5", "claude-sonnet-5", "anthropic", "anthropic", "adaptive", 200000, 3},
+	{"claude-sonnet-5-5", "claude-sonnet-5-5", "anthropic", "anthropic", "summarized", 1000000, 2},
+	{"claude-opus-4-8", "claude-opus-4-8", "anthropic", "anthropic", "adaptive", 200000, 5},
+	{"gpt-6.1-terra", "gpt-6.1-terra", "openai-responses", "responses", "on", 128000, -1},
 	{"claude-opus-4-5", "claude-opus-4-5", "anthropic", "anthropic", "off", 200000, 5},
 	{"claude-nobody-knows", "claude-nobody-knows", "anthropic", "anthropic", "off", 200000, -1},
 	{"gpt-5-mini", "gpt-5-mini", "openai-responses", "responses", "on", 400000, 0.25},
