@@ -14,8 +14,8 @@
 #include "backend/base/mem.h"
 #include "core.h"
 #include "engine.h"
+#include "gate_link.h"
 #include "killpoint.h"
-#include "model_link.h"
 #include "pool.h"
 #include "repo.h"
 #include "requests.h"
@@ -78,6 +78,7 @@ static struct root_view *root_view(void *arg, struct tx *tx)
 	atomic_init(&v->refs, 1);
 	v->started_ms = v->projects_ms = b->started_ms;
 	v->workers = engine_workers(b->engine);
+	v->gateway = gate_view(b);
 	pthread_mutex_lock(&b->lock);
 	v->config = xstrdup(b->config->text);
 	v->config_ms = b->config_ms;
@@ -123,6 +124,8 @@ static void cancelling_done(void *arg, int rc, const struct err *err)
 	c->r->err = *err;
 	if (!rc)
 		engine_cancel(c->b->engine, c->r->session);
+	if (!rc)
+		gate_kick(c->b); /* if it ends, its tokens do */
 	notes_done(c->b->notes, c->r);
 	free(c);
 }
@@ -135,13 +138,15 @@ static const struct {
 	[REQ_CREATE] = {NULL},	    [REQ_MESSAGE] = {message_fn}, [REQ_CTL] = {ctl_fn},
 	[REQ_SHIP] = {ship_fn},	    [REQ_SETTING] = {NULL},	  [REQ_CONFIG] = {NULL},
 	[REQ_CONFIG_LINE] = {NULL}, [REQ_PROJECT_ADD] = {NULL},	  [REQ_PROJECT_REMOVE] = {project_remove_fn},
-	[REQ_RENAME] = {rename_fn}, [REQ_DESTROY] = {destroy_fn},
+	[REQ_RENAME] = {rename_fn}, [REQ_DESTROY] = {destroy_fn}, [REQ_POLICY_LINE] = {NULL},
 };
 
 void backend_submit(struct backend *b, struct request *r)
 {
-	tx_fn *fn = lanes[r->kind].fn;
-	if (!fn) {
+	tx_fn *fn = gate_takes(r) ? NULL : lanes[r->kind].fn;
+	if (gate_takes(r)) {
+		gate_push(b, r);
+	} else if (!fn) {
 		pool_push(b->pool, r);
 	} else if (request_cancels(r)) {
 		struct cancelling *c = xcalloc(1, sizeof *c);
@@ -215,6 +220,7 @@ static int start_parts(struct backend *b, struct err *err)
 		.path = b->db_path, .notes = b->notes, .touched = touched, .root = root_view, .arg = b};
 	rc = rc ? rc : store_start(&so, &b->store, err);
 	rc = rc ? rc : pool_start(b, &b->pool, err);
+	rc = rc || !b->link ? rc : gate_link_start(b->link, err);
 	rc = rc ? rc : watch_start(b, &b->watch, err);
 	return rc;
 }
@@ -228,8 +234,8 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	b->mount = xstrdup(opt->mount);
 	b->db_path = xasprintf("%s/berthfs.db", opt->paths->state);
 	b->started_ms = clock_real_ms();
-	b->link = model_link_new();
 	pthread_mutex_init(&b->lock, NULL);
+	b->link = opt->gateway ? gate_link_new(b) : NULL;
 	int rc = start_parts(b, err);
 	if (rc) {
 		backend_stop(b);
@@ -250,10 +256,11 @@ void backend_stop(struct backend *b)
 	watch_stop(b->watch);
 	engine_halt(b->engine);
 	pool_stop(b->pool);
+	gate_link_stop(b->link);
 	store_stop(b->store);
+	gate_link_free(b->link);
 	engine_free(b->engine);
 	repo_end();
-	model_link_free(b->link);
 	config_put(b->config);
 	free(b->config_draft);
 	free(b->mount);

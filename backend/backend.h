@@ -39,6 +39,7 @@ enum text_kind {
 	TEXT_ANSWER, /* the newest answer, as `wait/reply` gives it */
 	TEXT_KINDS,
 	TEXT_EVENTS = TEXT_KINDS, /* of the whole: request.session = 0 */
+	TEXT_LEDGER,		  /* the gateway's, of the whole */
 };
 
 /* Values of one line each, without their newline. */
@@ -104,6 +105,28 @@ struct project_info {
 	int64_t changed_ms;
 };
 
+struct gateway_key {
+	char *name, *fingerprint;
+	int64_t changed_ms;
+};
+
+/* The gateway as it was last seen. Immutable; each string is a whole text with its newlines, but state. */
+struct gateway_view {
+	atomic_int refs;
+	char *state;  /* words for `status` */
+	char *policy; /* in force */
+	char *draft;  /* a written policy that did not hold, kept; NULL if none */
+	int64_t policy_ms;
+	char *head;
+	int64_t head_ms;
+	char *tokens;
+	int64_t tokens_ms;
+	struct text_info ledger;
+	struct gateway_key *keys; /* sorted by name */
+	size_t n_keys;
+	int64_t keys_ms;
+};
+
 struct root_view {
 	atomic_int refs;
 	char *config; /* whole text of config, the one in force */
@@ -114,13 +137,17 @@ struct root_view {
 	size_t n_projects;
 	int64_t projects_ms;
 	int64_t started_ms;
-	size_t workers; /* running now */
+	size_t workers;		      /* running now */
+	struct gateway_view *gateway; /* a reference, or NULL */
 };
 
 struct view *view_get(struct view *v); /* any thread */
 void view_put(struct view *v);
 struct root_view *root_view_get(struct root_view *v);
 void root_view_put(struct root_view *v);
+struct gateway_view *gateway_view_new(void);
+struct gateway_view *gateway_view_get(struct gateway_view *v);
+void gateway_view_put(struct gateway_view *v);
 void live_put(struct live *l);
 
 /* ---- requests ---- */
@@ -145,6 +172,10 @@ enum request_kind {
 	REQ_PROJECT_REMOVE, /* name */
 	REQ_RENAME,	    /* session, name */
 	REQ_DESTROY,	    /* session, force. EBUSY if work is not synced */
+	REQ_KEY,	    /* name, text: a provider's key. Its bytes are wiped before it is answered */
+	REQ_KEY_REMOVE,	    /* name */
+	REQ_POLICY,	    /* text: the gateway's whole new policy; as REQ_CONFIG */
+	REQ_POLICY_LINE,    /* as REQ_CONFIG_LINE */
 };
 
 #define OBJECT_TEXT 41 /* hex name of a git object and its end */
@@ -211,6 +242,7 @@ struct backend_options {
 	const struct paths *paths;
 	struct queue *notes; /* of the face; struct note items, freed by the face with note_free() */
 	const char *mount;   /* absolute mount point: projects inside it are refused */
+	bool gateway;	     /* start and watch the gateway; paths->self has to be this program */
 };
 
 /* Opens (or makes) the database and config, loads all sessions, starts the threads; sessions that were running go on.
@@ -224,6 +256,8 @@ void backend_stop(struct backend *b);
 
 /* Checks a session or project name by the rules; 0 or -EINVAL with words. Any thread, no I/O. */
 int name_check(const char *name, struct err *err);
+/* The same for a provider's key. */
+int key_name_check(const char *name, struct err *err);
 /* The verbs of `ctl`, one a line, with what they do. Any thread. */
 void ctl_verbs(struct buf *out);
 /* Prints the transcript of a session by name or id, also a destroyed one (`berthfs show`). Opens the database

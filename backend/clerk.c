@@ -15,12 +15,16 @@
 #include "backend/base/utf8.h"
 #include "create.h"
 #include "draft.h"
+#include "gate_link.h"
+#include "gateway/gateway.h"
 #include "model.h"
 #include "providers.h"
 #include "repo.h"
 #include "requests.h"
 #include "sandbox/sandbox.h"
 #include "session.h"
+
+#define NETWORK_MS 1500 /* for the gateway to take a changed `network` */
 
 /* ---- projects ---- */
 
@@ -118,7 +122,7 @@ static int judge(struct backend *b, struct db *db, struct request *r, const stru
 	n->size = xstrdup(choice(d, DRAFT_SIZE, c, CONFIG_SIZE));
 	if (!*n->setting[SETTING_MODEL]) {
 		free(n->setting[SETTING_MODEL]);
-		n->setting[SETTING_MODEL] = providers_default(b->paths, c);
+		n->setting[SETTING_MODEL] = providers_default(b->paths);
 		if (!n->setting[SETTING_MODEL])
 			n->setting[SETTING_MODEL] = xstrdup("");
 	}
@@ -213,10 +217,16 @@ static bool setting_run(struct backend *b, struct db *db, struct request *r)
 		config_put(c);
 	}
 	session_free(s);
-	if (r->rc)
-		return false;
-	store_request(b->store, setting_fn, r);
-	return true;
+	if (r->rc || r->setting != SETTING_NETWORK) {
+		if (!r->rc)
+			store_request(b->store, setting_fn, r);
+		return !r->rc;
+	}
+	/* What a sandbox may reach is so when the write returns; a gateway that is down lets nothing through. */
+	r->rc = store_try(b->store, setting_fn, r, &r->err);
+	if (!r->rc)
+		gate_settle(b, NETWORK_MS, NULL);
+	return false;
 }
 
 /* ---- config ---- */
@@ -231,6 +241,8 @@ static bool config_run(struct backend *b, struct db *db, struct request *r)
 	if (r->rc)
 		config_put(c);
 	backend_set_config(b, r->rc ? NULL : c, r->rc ? buf_str(&r->text) : NULL);
+	if (!r->rc)
+		gate_kick(b);
 	struct err publish = ERR_INIT;
 	store_try(b->store, publish_fn, NULL, &publish);
 	r->err = why;
@@ -240,6 +252,12 @@ static bool config_run(struct backend *b, struct db *db, struct request *r)
 static bool config_line_run(struct backend *b, struct db *db, struct request *r)
 {
 	r->rc = config_line(buf_str(&r->text), r->text.n, &r->err);
+	return false;
+}
+
+static bool policy_line_run(struct backend *b, struct db *db, struct request *r)
+{
+	r->rc = gateway_policy_check_line(buf_str(&r->text), r->text.n, &r->err);
 	return false;
 }
 
@@ -253,6 +271,7 @@ bool clerk_run(struct backend *b, struct db *db, struct request *r)
 	case REQ_SETTING: return setting_run(b, db, r);
 	case REQ_CONFIG: return config_run(b, db, r);
 	case REQ_CONFIG_LINE: return config_line_run(b, db, r);
+	case REQ_POLICY_LINE: return policy_line_run(b, db, r);
 	default: r->rc = err_set(&r->err, EINVAL, "no such request"); return false;
 	}
 }

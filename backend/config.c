@@ -1,6 +1,7 @@
 /* The `config` file. Any thread; a struct config never changes. */
 #include "config.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -15,7 +16,7 @@
 #include "models.h"
 
 /* Forms of a value. */
-enum form { ANY, WORD, SECONDS, COUNT, PATTERNS, LATER };
+enum form { ANY, WORD, SECONDS, COUNT, PATTERNS, LISTEN, LATER };
 
 static const struct key {
 	const char *name, *fallback;
@@ -33,7 +34,8 @@ static const struct key {
 	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm dir", "container host", "where the tools of a session run"},
 	[CONFIG_SIZE] = {"size", "small", WORD, "mini small large", "",
 			 "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
-	[CONFIG_NETWORK] = {"network", "none", WORD, "none", "registries internet", "what a sandbox may reach"},
+	[CONFIG_NETWORK] = {"network", "none", WORD, "none registries internet", "",
+			    "what a sandbox may reach: models alone, package hosts too, or all that is public"},
 	[CONFIG_AFTER_RUN] =
 		{"after-run", "none", WORD, "none merge ship pr", "",
 		 "after a run: merge fast-forwards the checked-out branch; ship and pr ship what has passed"},
@@ -49,7 +51,11 @@ static const struct key {
 	[CONFIG_IDLE_PAUSE] = {"idle.pause", "off", LATER, NULL, NULL, "seconds until an idle sandbox is paused"},
 	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", LATER, NULL, NULL,
 				   "seconds until an idle sandbox goes to disk"},
-	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", LATER, NULL, NULL, "TCP address of the gateway"},
+	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", LISTEN, NULL, NULL,
+				   "ADDRESS:PORT for programs of this machine that have a session's token"},
+	[CONFIG_LEDGER_SYNC] =
+		{"ledger.sync", "batch", WORD, "batch each", "",
+		 "each: a request waits until the gateway's record of it is on disk; batch: 50 ms at most"},
 	[CONFIG_HTTP_LISTEN] = {"http.listen", "off", LATER, NULL, NULL, "TCP address of the HTTP face"},
 	[CONFIG_SANDBOX_LAUNCH] = {"sandbox.launch", "", LATER, NULL, NULL,
 				   "command that starts a sandbox's keeper on another machine"},
@@ -170,6 +176,25 @@ static int check_ship(const char *value, struct err *err)
 	return err_set(err, EINVAL, "ship cannot be \"%.60s\"; possible: main, branch NAME, pr", value);
 }
 
+/* "off", 127.0.0.1:8080 or [::1]:8080 */
+static int check_listen(const char *name, const char *value, struct err *err)
+{
+	unsigned char address[16];
+	const char *colon = strrchr(value, ':');
+	CLEAN_FREE char *host = xstrndup(value, colon ? (size_t)(colon - value) : 0);
+	size_t n = strlen(host);
+	bool six = n > 2 && *host == '[' && host[n - 1] == ']';
+	if (!strcmp(value, "off"))
+		return 0;
+	if (six)
+		host[n - 1] = 0;
+	int64_t port = colon ? number(colon + 1, false) : -1;
+	if (port > 0 && port < 65536 && inet_pton(six ? AF_INET6 : AF_INET, host + six, address) == 1)
+		return 0;
+	return err_set(err, EINVAL, "%s is off, or an address and a port such as 127.0.0.1:8081, not \"%.60s\"", name,
+		       value);
+}
+
 static int check(const struct key *k, const char *value, struct err *err)
 {
 	if (k == &keys[CONFIG_MODEL])
@@ -188,6 +213,7 @@ static int check(const struct key *k, const char *value, struct err *err)
 			return 0;
 		return err_set(err, EINVAL, "%s needs a number above 0, not \"%.60s\"", k->name, value);
 	case PATTERNS: return guard_check(value, err);
+	case LISTEN: return check_listen(k->name, value, err);
 	case ANY: break;
 	}
 	return 0;

@@ -9,7 +9,7 @@
 struct engine;
 struct pool;
 struct watch;
-struct model_link;
+struct gate_link;
 
 struct backend {
 	const struct paths *paths;
@@ -20,7 +20,7 @@ struct backend {
 	struct engine *engine;
 	struct pool *pool;
 	struct watch *watch;
-	struct model_link *link;
+	struct gate_link *link; /* to the gateway; NULL: there is none */
 	int64_t started_ms;
 
 	pthread_mutex_t lock; /* guards the three below; held for pointer work only */

@@ -10,8 +10,8 @@
 #include "backend/base/mem.h"
 #include "core.h"
 #include "format.h"
+#include "gate_link.h"
 #include "model_http.h"
-#include "model_link.h"
 #include "providers.h"
 
 static const struct format *const formats[] = {&format_anthropic, &format_openai, &format_responses};
@@ -65,12 +65,12 @@ static struct curl_slist *headers(const struct format *f, const char *token, con
 static int try(const struct model_request *q, struct model_http *h, const struct config *c,
 	       const struct provider_info *p, struct asking *k, bool *token_bad, struct err *err)
 {
-	char token[LINK_TOKEN], provider[PROVIDER_POLICY];
+	char token[GATE_TOKEN], provider[PROVIDER_POLICY];
 	CLEAN_FREE char *socket = NULL;
 	const struct format *f = k->format;
 	bool clean = false;
 	*token_bad = false;
-	int rc = link_token(q->backend, q->session, q->cancel, &socket, token, err);
+	int rc = gate_token(q->backend, q->session, q->cancel, &socket, token, err);
 	rc = rc ? rc : providers_tell(q->backend, c, p, provider, err);
 	if (rc) {
 		k->answer.fault->retry = rc == -EAGAIN;
@@ -115,7 +115,7 @@ static int ask(const struct model_request *q, const struct config *c, const stru
 	f->body(q, m, &body);
 	int rc = try(q, &h, c, &m->provider, &k, &bad, err);
 	if (bad) {
-		link_token_forget(q->backend, q->session->id);
+		gate_token_forget(q->backend, q->session->id);
 		*fault = (struct model_fault){0};
 		rc = try(q, &h, c, &m->provider, &k, &bad, err);
 	}

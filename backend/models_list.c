@@ -1,7 +1,6 @@
 /* `berthfs models`: what can be used now, and why the rest cannot. The thread of the command; asks servers on this
  * machine or its LAN for their lists, others never: their keys are not here. */
 #include <curl/curl.h>
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,8 +12,8 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
-#include "gateway/gateway.h"
 #include "models.h"
+#include "providers.h"
 
 #define LOOK_MS	  2000L	    /* for a server on this machine or its LAN */
 #define LIST_MAX  (1 << 20) /* bytes of its list */
@@ -32,23 +31,8 @@ struct listing {
 
 static void look_keys(struct listing *l, const struct paths *paths)
 {
-	CLEAN_BUF struct buf text = BUF_INIT;
 	buf_addc(&l->keys, '\n');
-	if (gateway_running(paths) && !gateway_key_list(paths, &text, NULL)) {
-		CLEAN_FREE char *copy = buf_take(&text);
-		char *rest = copy;
-		for (char *row; (row = strsep(&rest, "\n"));)
-			if (*row)
-				buf_addf(&l->keys, "%.*s\n", (int)strcspn(row, " \t"), row);
-		return;
-	}
-	CLEAN_FREE char *path = xasprintf("%s/gateway/keys", paths->state);
-	DIR *d = opendir(path);
-	for (struct dirent *e; d && (e = readdir(d));)
-		if (*e->d_name != '.')
-			buf_addf(&l->keys, "%s\n", e->d_name);
-	if (d)
-		closedir(d);
+	providers_keys(paths, &l->keys);
 }
 
 static bool has_key(const struct listing *l, const char *name)

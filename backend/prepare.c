@@ -8,6 +8,7 @@
 #include "backend/base/mem.h"
 #include "bundle.h"
 #include "engine.h"
+#include "gate_link.h"
 #include "killpoint.h"
 #include "repo.h"
 #include "transcript.h"
@@ -47,6 +48,7 @@ static void progress(void *arg, const char *line)
 static int start(struct worker *w, struct err *err)
 {
 	struct config *c = backend_config(w->b);
+	CLEAN_FREE char *net = gate_sandbox_socket(w->b, w->id);
 	struct sandbox_spec spec = {.paths = w->b->paths,
 				    .kind = w->s->sandbox,
 				    .id = w->id,
@@ -54,6 +56,7 @@ static int start(struct worker *w, struct err *err)
 				    .size = w->s->size,
 				    .boot_timeout_ms = (int)(config_int(c, CONFIG_BOOT_TIMEOUT) * 1000),
 				    .cancel = &w->cancel,
+				    .net = net,
 				    .progress = progress,
 				    .arg = w};
 	config_put(c);
@@ -105,6 +108,15 @@ static int renew(struct worker *w, struct err *err)
 	return make_clone(w, w->s->clone, commit, err);
 }
 
+/* What needs no model of its own and no network works without the gateway. */
+static void open_way(struct worker *w)
+{
+	struct err why = ERR_INIT;
+	int rc = gate_sandbox(w, &why);
+	if (rc && rc != -ECANCELED)
+		worker_log(w, "the sandbox has no way out for now: %s", why.text);
+}
+
 int worker_env(struct worker *w, struct err *err)
 {
 	if (w->env && !env_lost(w->env))
@@ -117,7 +129,10 @@ int worker_env(struct worker *w, struct err *err)
 		if (rc)
 			return rc;
 	}
-	int rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
+	int rc = state == SANDBOX_RUNNING ? show_state(w, state, err) : 0; /* it was thought to be down, maybe */
+	rc = rc ? rc : env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
+	if (!rc)
+		open_way(w);
 	if (!rc && state == SANDBOX_NONE && *w->s->clone)
 		rc = renew(w, err);
 	return rc;
@@ -172,6 +187,7 @@ int prepare_step(struct worker *w, struct err *err)
 	if (!rc && !w->env)
 		rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
 	if (!rc) {
+		open_way(w);
 		worker_detail(w, "cloning");
 		CLEAN_FREE char *path = clone_path(w);
 		killpoint("prepare.clone");

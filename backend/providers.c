@@ -2,12 +2,12 @@
  * too, in a part of its own. What a person wrote there counts first. */
 #include "providers.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "gateway/gateway.h"
 
@@ -125,24 +125,35 @@ static const struct {
 	const char *key, *model;
 } usual[] = {{"anthropic", "claude-sonnet-5-5"}, {"openai", "gpt-5.6-terra"}};
 
-static bool has_key(const char *keys, const char *name)
+void providers_keys(const struct paths *paths, struct buf *out)
 {
-	size_t n = strlen(name);
-	for (const char *p = keys; (p = strstr(p, name)); p += n)
-		if ((p == keys || p[-1] == '\n') && (p[n] == ' ' || p[n] == '\t'))
-			return true;
-	return false;
+	CLEAN_BUF struct buf text = BUF_INIT;
+	if (!gateway_key_list(paths, &text, NULL)) {
+		CLEAN_FREE char *copy = buf_take(&text);
+		char *rest = copy;
+		for (char *row; (row = strsep(&rest, "\n"));)
+			if (*row)
+				buf_addf(out, "%.*s\n", (int)strcspn(row, " \t"), row);
+		return;
+	}
+	CLEAN_FREE char *path = xasprintf("%s/gateway/keys", paths->state);
+	DIR *d = opendir(path);
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (*e->d_name != '.')
+			buf_addf(out, "%s\n", e->d_name);
+	if (d)
+		closedir(d);
 }
 
-char *providers_default(const struct paths *paths, const struct config *c)
+char *providers_default(const struct paths *paths)
 {
 	CLEAN_BUF struct buf keys = BUF_INIT;
-	CLEAN_FREE char *dir = xasprintf("%s/gateway/keys", paths->state);
-	struct gateway_options o = {0};
-	if (!file_exists(dir) || gateway_start(paths, &o, NULL) || gateway_key_list(paths, &keys, NULL))
-		return NULL;
-	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
-		if (has_key(buf_str(&keys), usual[i].key))
+	buf_addc(&keys, '\n');
+	providers_keys(paths, &keys);
+	for (size_t i = 0; i < ARRAY_LEN(usual); i++) {
+		CLEAN_FREE char *row = xasprintf("\n%s\n", usual[i].key);
+		if (strstr(buf_str(&keys), row))
 			return xstrdup(usual[i].model);
+	}
 	return NULL;
 }

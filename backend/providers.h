@@ -13,6 +13,8 @@ void providers_name(const char *policy, const struct provider_info *p, char out[
  * -EAGAIN in words: the gateway cannot be reached. */
 int providers_tell(struct backend *b, const struct config *c, const struct provider_info *p, char out[PROVIDER_POLICY],
 		   struct err *err);
+/* Names of the keys that there are, a line each; also while the gateway does not run. Blocks. */
+void providers_keys(const struct paths *paths, struct buf *out);
 /* The usual model of the first provider with a key, for sessions of a config without one; malloc'd, NULL if there is no
- * key. Starts the gateway if it ever had keys. Pool threads; blocks. */
-char *providers_default(const struct paths *paths, const struct config *c);
+ * key. Pool threads; blocks. */
+char *providers_default(const struct paths *paths);

@@ -129,8 +129,39 @@ void root_view_put(struct root_view *v)
 		free(v->projects[i].path);
 	}
 	free(v->projects);
+	gateway_view_put(v->gateway);
 	free(v->config);
 	free(v->draft);
+	free(v);
+}
+
+struct gateway_view *gateway_view_new(void)
+{
+	struct gateway_view *v = xcalloc(1, sizeof *v);
+	atomic_init(&v->refs, 1);
+	return v;
+}
+
+struct gateway_view *gateway_view_get(struct gateway_view *v)
+{
+	atomic_fetch_add(&v->refs, 1);
+	return v;
+}
+
+void gateway_view_put(struct gateway_view *v)
+{
+	if (!v || atomic_fetch_sub(&v->refs, 1) != 1)
+		return;
+	for (size_t i = 0; i < v->n_keys; i++) {
+		free(v->keys[i].name);
+		free(v->keys[i].fingerprint);
+	}
+	free(v->keys);
+	free(v->state);
+	free(v->policy);
+	free(v->draft);
+	free(v->head);
+	free(v->tokens);
 	free(v);
 }
 
@@ -150,6 +181,8 @@ void request_free(struct request *r)
 	free(r->name);
 	free(r->project);
 	free(r->cwd);
+	if (r->kind == REQ_KEY && r->text.p)
+		explicit_bzero(r->text.p, r->text.cap);
 	buf_release(&r->text);
 	buf_release(&r->out);
 	free(r);

@@ -8,6 +8,7 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
+#include "gate_link.h"
 #include "sandbox/sandbox.h"
 #include "session.h"
 
@@ -57,8 +58,8 @@ static void look(struct watch *w, struct db *db)
 		struct found f = {.id = row_int(&r, 0), .was = was};
 		const char *kind = row_text(&r, 1);
 		sandbox_describe(kind, sandbox_state(w->b->paths, kind, f.id), f.line);
-		if (strcmp(f.line, was))
-			store_try(w->b->store, found_fn, &f, NULL);
+		if (strcmp(f.line, was) && !store_try(w->b->store, found_fn, &f, NULL))
+			gate_kick(w->b); /* its token ends with it */
 	}
 	rows_end(&r);
 }

@@ -1,5 +1,5 @@
-/* What is written to line files, to `config` and to `error`. Loop thread only; a write that the backend has to judge is
- * parked, at most for PARK_MS, since it holds the lock of the inode. */
+/* What is written to line files, to `config` and `policy`, and to `error`. Loop thread only; a write that the backend
+ * has to judge is parked, at most for PARK_MS, since it holds the lock of the inode. */
 #include "accept.h"
 
 #include <errno.h>
@@ -118,7 +118,14 @@ static void write_errors(struct handle *h, fuse_req_t req, const char *p, size_t
 
 const struct handle_kind errors_kind = {.read = handle_read_made, .write = write_errors, .truncate = truncate_errors};
 
-/* ---- config: a file like any other, but that each line is judged when it is written ---- */
+/* ---- config, policy: files like any other, but that each line is judged when it is written ---- */
+
+static const struct {
+	enum request_kind line, all;
+} wholes[] = {
+	[WHOLE_CONFIG] = {REQ_CONFIG_LINE, REQ_CONFIG},
+	[WHOLE_POLICY] = {REQ_POLICY_LINE, REQ_POLICY},
+};
 
 static int open_config(struct handle *h, fuse_req_t req)
 {
@@ -166,6 +173,7 @@ static void judged(struct op *op, struct request *r)
 static void judge_next(struct op *op)
 {
 	struct judging *j = op->data;
+	const struct handle *h = op->h;
 	while (j->at < j->n) {
 		const char *p = j->text + j->at;
 		const char *nl = memchr(p, '\n', j->n - j->at);
@@ -175,7 +183,7 @@ static void judge_next(struct op *op)
 		j->at += n + 1;
 		if (utf8_blank(p, n))
 			continue;
-		struct request *r = request_new(REQ_CONFIG_LINE, NULL, NULL);
+		struct request *r = request_new(wholes[h->file->whole].line, NULL, NULL);
 		buf_add(&r->text, p, n);
 		op_ask(op, r, judged);
 		return;
@@ -186,11 +194,11 @@ static void judge_next(struct op *op)
 static int check_config(struct handle *h, const struct spot *at, const char *p, size_t n, size_t off)
 {
 	if (off + n > MESSAGE_MAX)
-		return refuse_at(at, NULL, EFBIG, "a config is at most 1 MiB");
+		return refuse_at(at, NULL, EFBIG, "this file is at most 1 MiB");
 	if (off > h->msg.text.n)
-		return refuse_at(at, NULL, EINVAL, "a config has no holes; write it from its start");
+		return refuse_at(at, NULL, EINVAL, "this file has no holes; write it from its start");
 	if (memchr(p, 0, n))
-		return refuse_at(at, NULL, EILSEQ, "a config is UTF-8 text without NUL");
+		return refuse_at(at, NULL, EILSEQ, "this file is UTF-8 text without NUL");
 	return 0;
 }
 
@@ -231,14 +239,15 @@ static void write_config(struct handle *h, fuse_req_t req, const char *p, size_t
 
 static struct request *commit_config(struct handle *h)
 {
-	struct request *r = request_new(REQ_CONFIG, NULL, NULL);
+	struct request *r = request_new(wholes[h->file->whole].all, NULL, NULL);
 	buf_add(&r->text, h->msg.text.p, h->msg.text.n);
 	return r;
 }
 
 static int committed_config(struct handle *h, struct request *r)
 {
-	return r->rc ? refuse_rc(h->f, 0, "config", r->rc, &r->err) : 0;
+	CLEAN_FREE char *path = r->rc ? handle_path(h) : NULL;
+	return r->rc ? refuse_rc(h->f, 0, path, r->rc, &r->err) : 0;
 }
 
 const struct handle_kind config_kind = {

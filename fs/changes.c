@@ -6,6 +6,7 @@
 
 #include "face.h"
 #include "ino.h"
+#include "keys.h"
 #include "show.h"
 #include "watchers.h"
 
@@ -78,9 +79,51 @@ void changes_of_sessions(struct face *f)
 	changes_of_index(f);
 }
 
+/* In what `status` tells of it. */
+static bool gateway_differs(const struct gateway_view *a, const struct gateway_view *b)
+{
+	return a != b && (!a || !b || !same(a->state, b->state) || !a->draft != !b->draft);
+}
+
 bool changes_status(const struct root_view *old, const struct root_view *new)
 {
-	return !old || old->workers != new->workers || old->n_projects != new->n_projects || !old->draft != !new->draft;
+	return !old || old->workers != new->workers || old->n_projects != new->n_projects ||
+	       !old->draft != !new->draft || gateway_differs(old->gateway, new->gateway);
+}
+
+static void changed_in(struct face *f, enum place place, const char *name, bool event)
+{
+	watchers_changed(f, ino_pack(0, tree_row(tree_find(place, name))), event);
+}
+
+static const struct gateway_key *key_in(const struct gateway_view *v, const char *name)
+{
+	for (size_t i = 0; i < v->n_keys; i++)
+		if (!strcmp(v->keys[i].name, name))
+			return &v->keys[i];
+	return NULL;
+}
+
+static void changes_of_gateway(struct face *f, const struct gateway_view *old, const struct gateway_view *new)
+{
+	if (old == new || !old || !new)
+		return;
+	if (text_differs(&old->ledger, &new->ledger))
+		changed_in(f, PLACE_GATEWAY, "ledger", true);
+	if (!same(old->head, new->head))
+		changed_in(f, PLACE_GATEWAY, "head", true);
+	if (!same(old->tokens, new->tokens))
+		changed_in(f, PLACE_GATEWAY, "tokens", true);
+	if (!same(old->policy, new->policy) || !same(old->draft, new->draft))
+		changed_in(f, PLACE_GATEWAY, "policy", true);
+	if (old->keys_ms != new->keys_ms)
+		changed_in(f, PLACE_GATEWAY, "keys", false);
+	unsigned row = tree_row(tree_unnamed(PLACE_KEYS, KIND_KEY));
+	for (size_t i = 0; i < new->n_keys; i++) {
+		const struct gateway_key *was = key_in(old, new->keys[i].name);
+		if (!was || !same(was->fingerprint, new->keys[i].fingerprint))
+			watchers_changed(f, ino_pack(key_number(f, new->keys[i].name), row), was != NULL);
+	}
 }
 
 void changes_of_root(struct face *f, const struct root_view *old, const struct root_view *new)
@@ -93,6 +136,7 @@ void changes_of_root(struct face *f, const struct root_view *old, const struct r
 		changed(f, "projects", false);
 	if (changes_status(old, new))
 		changed(f, "status", true);
+	changes_of_gateway(f, old->gateway, new->gateway);
 }
 
 void changes_of_errors(struct face *f, int64_t session)

@@ -8,6 +8,7 @@
 #include "drop.h"
 #include "face.h"
 #include "ino.h"
+#include "keys.h"
 #include "node.h"
 #include "seen.h"
 
@@ -49,6 +50,12 @@ static uint64_t lookup_session(const struct spot *dir, const char *name)
 	return s ? ino_of(tree_unnamed(PLACE_SESSIONS, KIND_DIR), s->id) : 0;
 }
 
+static uint64_t lookup_key(const struct spot *dir, const char *name)
+{
+	int64_t number = key_number(dir->f, name);
+	return number ? ino_of(tree_unnamed(PLACE_KEYS, KIND_KEY), number) : 0;
+}
+
 static uint64_t lookup_draft(const struct spot *dir, const char *name, pid_t tid)
 {
 	struct draft *d = draft_find(dir->f, dir->number, name);
@@ -68,6 +75,8 @@ uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
 		return project ? ino_of(tree_unnamed(inside, KIND_LINK), project) : 0;
 	if (inside == PLACE_SESSIONS)
 		return lookup_session(dir, name);
+	if (inside == PLACE_KEYS)
+		return lookup_key(dir, name);
 	if (project)
 		return ino_of(tree_unnamed(inside, KIND_DIR), project);
 	return inside == PLACE_DROP || inside == PLACE_DROP_PROJECT ? lookup_draft(dir, name, tid) : 0;
@@ -185,11 +194,22 @@ static bool add_drafts(struct listing *l, const struct spot *dir, off_t off)
 	return true;
 }
 
+static bool add_keys(struct listing *l, const struct spot *dir, off_t off)
+{
+	const struct file *file = tree_unnamed(PLACE_KEYS, KIND_KEY);
+	int64_t number = off >= DIR_NUMBER_FIRST ? off - DIR_NUMBER_FIRST : 0;
+	while ((number = key_after(dir->f, number)))
+		if (!add(l, key_name(dir->f, number), ino_of(file, number), S_IFREG, dir_off_number(number)))
+			return false;
+	return true;
+}
+
 static bool add_numbered(struct listing *l, const struct spot *dir, off_t off)
 {
 	switch (dir->file->inside) {
 	case PLACE_PROJECTS: return add_projects(l, dir, KIND_LINK, off);
 	case PLACE_SESSIONS: return add_sessions(l, dir, off);
+	case PLACE_KEYS: return add_keys(l, dir, off);
 	case PLACE_DROP: return add_projects(l, dir, KIND_DIR, off) && add_drafts(l, dir, off);
 	case PLACE_DROP_PROJECT: return add_drafts(l, dir, off);
 	default: return true;

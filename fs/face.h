@@ -16,6 +16,7 @@
 struct ring;	 /* refuse.c */
 struct holder;	 /* holder.c */
 struct watchers; /* watchers.c */
+struct key_slot; /* keys.c */
 
 /* One session as the face knows it: the newest view and what waits for the next. */
 struct session {
@@ -55,6 +56,8 @@ struct face {
 	int64_t version_ms;   /* when it last grew */
 	char **project_names; /* number of a project is its index here + 1; never taken back */
 	size_t n_project_names;
+	struct key_slot *keys; /* keys.c */
+	size_t n_keys;
 
 	struct ring *errors;
 	struct made index, status;

@@ -7,8 +7,10 @@
 
 #include "backend/base/mem.h"
 #include "drop.h"
+#include "keys.h"
 #include "node.h"
 #include "refuse.h"
+#include "seen.h"
 #include "show.h"
 
 #define SNAPSHOT_MAX (4 << 20) /* bytes; larger texts are read in place, for nobody keeps them all in memory */
@@ -26,6 +28,8 @@ struct handle *handle_new(const struct spot *at, struct draft *draft, int flags)
 	if (h->node)
 		h->node->opens++;
 	h->draft = draft ? draft_get(draft) : NULL;
+	if (h->file->kind == KIND_KEY)
+		key_opened(h->f, h->number, 1);
 	list_init(&h->poll);
 	list_init(&h->waiters);
 	list_append(&at->f->handles, &h->link);
@@ -46,6 +50,8 @@ void handle_put(struct handle *h)
 		fuse_pollhandle_destroy(h->ph);
 	if (h->node)
 		node_put_open(h->f, h->node);
+	if (h->file->kind == KIND_KEY)
+		key_opened(h->f, h->number, -1);
 	if (h->draft)
 		draft_put(h->draft);
 	if (h->seen)
@@ -80,11 +86,15 @@ void handle_opened(struct handle *h, fuse_req_t req, const struct fuse_entry_par
 	};
 	if (e && h->node)
 		h->node->lookups++;
+	else if (e)
+		seen_get(h->f, h->ino)->lookups++;
 	int rc = e ? fuse_reply_create(req, e, &fi) : fuse_reply_open(req, &fi);
 	if (!rc)
 		return;
 	if (e && h->node)
 		node_forget(h->f, h->node, 1);
+	else if (e)
+		seen_forget(h->f, h->ino, 1);
 	handle_put(h);
 }
 
@@ -287,6 +297,7 @@ const struct handle_kind *handle_kind_of(const struct handle *h)
 	case KIND_CONFIG: return &config_kind;
 	case KIND_ERRORS: return &errors_kind;
 	case KIND_WAIT: return &wait_kind;
+	case KIND_KEY: return &key_kind;
 	case KIND_DRAFT: return &draft_kind;
 	case KIND_WORK: return &work_kind;
 	default: return &kinds[h->file->kind];

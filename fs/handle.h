@@ -36,6 +36,8 @@ struct handle {
 	struct list poll;	    /* of session.polls or face.polls */
 	uint64_t consumed;	    /* bytes of a growing file that were read, or version of a snapshot */
 
+	bool keyed; /* a key was written through it */
+
 	/* wait files: what was so when it was opened */
 	uint64_t mark;
 	bool marked;
@@ -85,6 +87,7 @@ struct handle_kind {
 };
 const struct handle_kind *handle_kind_of(const struct handle *h);
 extern const struct handle_kind line_kind, config_kind, errors_kind; /* accept.c */
+extern const struct handle_kind key_kind;			     /* keys.c */
 extern const struct handle_kind wait_kind;			     /* wait.c */
 extern const struct handle_kind draft_kind;			     /* drop.c */
 extern const struct handle_kind work_kind;			     /* files.c */

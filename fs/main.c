@@ -119,6 +119,7 @@ static int run_doctor(const struct verb *v, int argc, char **argv)
 	doctor_fuse(&bad);
 	sandbox_doctor(&paths, print_finding, &bad);
 	backend_doctor(&paths, print_finding, &bad);
+	gateway_doctor(&paths, print_finding, &bad);
 	paths_release(&paths);
 	return bad ? EX_UNAVAILABLE : EX_OK;
 }

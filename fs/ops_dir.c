@@ -1,6 +1,6 @@
-/* The requests of the kernel that change directories. Loop thread only. The tree is closed but for four places: the
- * drop box, projects/ (symlinks), and sessions/ (rmdir and rename). Editors' attempts at swap and backup files are
- * refused in silence; they save in place then, which is what is wanted. */
+/* The requests of the kernel that change directories. Loop thread only. The tree is closed but for these places: the
+ * drop box, projects/ (symlinks), gateway/keys, and sessions/ (rmdir and rename). Editors' attempts at swap and backup
+ * files are refused in silence; they save in place then, which is what is wanted. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "drop.h"
 #include "face.h"
 #include "ino.h"
+#include "keys.h"
 #include "names.h"
 #include "ops.h"
 #include "refuse.h"
@@ -87,6 +88,8 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		return;
 	if (is_drop(&dir))
 		drop_create(&dir, req, name, fi->flags);
+	else if (dir.file->inside == PLACE_KEYS)
+		key_create(&dir, req, name, fi->flags);
 	else
 		closed(&dir, req, name);
 }
@@ -162,6 +165,8 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		struct request *r = request_new(REQ_PROJECT_REMOVE, NULL, NULL);
 		r->name = xstrdup(name);
 		op_ask(park_change(&dir, req, name, 0), r, decided);
+	} else if (dir.file->inside == PLACE_KEYS) {
+		key_unlink(&dir, req, name);
 	} else if (dir.session) {
 		const char *whose = dir.session->view->name;
 		fuse_reply_err(req, -refuse_at(&dir, name, EPERM,

@@ -9,6 +9,7 @@
 #include "drop.h"
 #include "face.h"
 #include "handle.h"
+#include "keys.h"
 #include "ops.h"
 #include "polls.h"
 #include "refuse.h"
@@ -156,6 +157,7 @@ void face_forget_sessions(struct face *f)
 	for (size_t i = 0; i < f->n_project_names; i++)
 		free(f->project_names[i]);
 	free(f->project_names);
+	keys_forget(f);
 	if (f->root)
 		root_view_put(f->root);
 	f->root = NULL;
@@ -180,6 +182,7 @@ void face_take_root(struct face *f, struct root_view *root)
 		f->project_names = xrealloc(f->project_names, (n + 1) * sizeof *f->project_names);
 		f->project_names[f->n_project_names++] = xstrdup(root->projects[i].name);
 	}
+	keys_take(f, root->gateway);
 	struct root_view *old = f->root;
 	if (changes_status(old, root))
 		index_changed(f);

@@ -12,6 +12,7 @@
 #include "drop.h"
 #include "face.h"
 #include "files.h"
+#include "keys.h"
 #include "node.h"
 #include "refuse.h"
 
@@ -90,6 +91,9 @@ static void make_status(struct face *f, struct buf *out)
 		buf_addf(out, "%s %zu\n", words[w], count[w]);
 	buf_addf(out, "workers %zu\nprojects %zu\n", f->root->workers, f->root->n_projects);
 	buf_addf(out, "config %s\n", f->root->draft ? "draft: what was written does not hold; see error" : "ok");
+	const struct gateway_view *g = gateway_of(f);
+	buf_addf(out, "gateway %s%s\n", g->state ? g->state : "off",
+		 g->draft ? "; policy is a draft: what was written does not hold; see error" : "");
 }
 
 static void make_index(struct face *f, struct buf *out)
@@ -169,6 +173,43 @@ int64_t changed_config(const struct spot *at)
 	return at->f->root->config_ms;
 }
 
+/* ---- of the gateway ---- */
+
+void show_policy(const struct spot *at, struct buf *out)
+{
+	const struct gateway_view *g = gateway_of(at->f);
+	buf_adds(out, g->draft ? g->draft : g->policy ? g->policy : "");
+}
+
+int64_t changed_policy(const struct spot *at)
+{
+	return gateway_of(at->f)->policy_ms;
+}
+
+void show_head(const struct spot *at, struct buf *out)
+{
+	const char *head = gateway_of(at->f)->head;
+	buf_adds(out, head ? head : "");
+}
+
+int64_t changed_head(const struct spot *at)
+{
+	return gateway_of(at->f)->head_ms;
+}
+
+void show_tokens(const struct spot *at, struct buf *out)
+{
+	const char *tokens = gateway_of(at->f)->tokens;
+	buf_adds(out, tokens ? tokens : "");
+}
+
+int64_t changed_tokens(const struct spot *at)
+{
+	return gateway_of(at->f)->tokens_ms;
+}
+
+/* ---- refusals ---- */
+
 static const struct ring *ring_of(const struct spot *at)
 {
 	return at->session ? at->session->errors : at->f->errors;
@@ -189,7 +230,9 @@ int64_t changed_errors(const struct spot *at)
 
 const struct text_info *show_text_info(const struct spot *at)
 {
-	return at->session ? &at->session->view->text[at->file->text] : &at->f->root->events;
+	if (at->session)
+		return &at->session->view->text[at->file->text];
+	return at->file->text == TEXT_LEDGER ? &gateway_of(at->f)->ledger : &at->f->root->events;
 }
 
 int64_t changed_text(const struct spot *at)
@@ -242,6 +285,8 @@ int64_t show_changed(const struct spot *at)
 		return at->f->drop_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_PROJECTS)
 		return at->f->root->projects_ms;
+	if (file->kind == KIND_DIR && file->inside == PLACE_KEYS && gateway_of(at->f)->keys_ms)
+		return gateway_of(at->f)->keys_ms;
 	if (at->session)
 		return at->session->view->changed_ms;
 	project = project_by_number(at->f, at->number);

@@ -9,6 +9,7 @@
 #include "face.h"
 #include "files.h"
 #include "ino.h"
+#include "keys.h"
 #include "node.h"
 #include "show.h"
 #include "watchers.h"
@@ -55,6 +56,8 @@ int spot_of(struct face *f, uint64_t ino, struct spot *out)
 		out->session = session_by_id(f, out->number);
 		return out->session ? 0 : -ESTALE;
 	}
+	if (out->file->place == PLACE_KEYS)
+		return key_name(f, out->number) ? 0 : -ESTALE;
 	return !out->number || project_by_number(f, out->number) ? 0 : -ESTALE;
 }
 
@@ -89,10 +92,11 @@ void spot_stat(const struct spot *at, struct stat *st)
 
 #define KEEP_S 60
 
+/* Names that come and go with requests through the mount. */
 static bool is_drop_box(const struct file *file)
 {
 	return file->inside == PLACE_DROP || file->place == PLACE_DROP || file->place == PLACE_DROP_PROJECT ||
-	       file->place == PLACE_PROJECTS;
+	       file->place == PLACE_PROJECTS || file->place == PLACE_KEYS;
 }
 
 double spot_keep_attr(const struct spot *at)
@@ -136,6 +140,8 @@ static void add_place(struct buf *out, const struct spot *at)
 		else
 			buf_addf(out, "sessions/new/%s", project ? project->name : "");
 		return;
+	case PLACE_GATEWAY: buf_addf(out, "gateway/%s", file->name); return;
+	case PLACE_KEYS: buf_addf(out, "gateway/keys/%s", at->number ? key_name(at->f, at->number) : ""); return;
 	case PLACE_ROOT: buf_adds(out, file->name); return;
 	case PLACE_NONE: return;
 	}

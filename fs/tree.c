@@ -11,6 +11,7 @@
 
 #include "accept.h"
 #include "backend/base/mem.h"
+#include "keys.h"
 #include "show.h"
 
 /* Kinds of rows. P is their place, WORDS what README says of them; NULL leaves them out there. */
@@ -42,9 +43,11 @@
 	 .accept = ACCEPT, .about = WORDS}
 #define SETTING(P, NAME, S) \
 	LINE(P, NAME, .setting = SETTING_##S, show_setting, changed_setting, accept_setting, NULL)
-#define CONFIG(P, NAME, WORDS) \
-	{.place = PLACE_##P, .name = NAME, .mode = 0644, .kind = KIND_CONFIG, .show = show_config, \
-	 .changed = changed_config, .about = WORDS}
+#define CONFIG(P, NAME, W, SHOW, CHANGED, WORDS) \
+	{.place = PLACE_##P, .name = NAME, .mode = 0644, .kind = KIND_CONFIG, .whole = WHOLE_##W, .show = SHOW, \
+	 .changed = CHANGED, .about = WORDS}
+#define KEY(P) \
+	{.place = PLACE_##P, .mode = 0600, .kind = KIND_KEY, .show = show_key, .changed = changed_key}
 #define ERRORS(P, NAME, WORDS) \
 	{.place = PLACE_##P, .name = NAME, .mode = 0644, .kind = KIND_ERRORS, .show = show_errors, \
 	 .changed = changed_errors, .about = WORDS}
@@ -56,16 +59,28 @@ const struct file tree[] = {
 
 	/* ---- the root ---- */
 
-	MADE(ROOT,     "README",   show_readme, NULL,           "this text"),
+	MADE(ROOT,     "README",   show_readme, NULL,           NULL),
 	MADE(ROOT,     "status",   show_status, changed_status, "how the daemon is, one `key value` a line"),
-	CONFIG(ROOT,   "config",   "settings, `key = value`; write it to change them"),
+	CONFIG(ROOT,   "config",   CONFIG, show_config, changed_config,
+			 "settings, `key = value`; write it to change them"),
 	MADE(ROOT,     "index",    show_index,  changed_index,  "rows of id, name, state, project, branch and age"),
 	GROWS(ROOT,    "events",   EVENTS,      "log of all sessions: seq, time, session, kind, detail"),
 	ERRORS(ROOT,   "error",    "the last 8 refusals in words; `: > error` clears"),
 	DIR(ROOT,      "projects", 0755, PROJECTS, "symlinks to checkouts; `ln -s ~/code/app projects/app` adds one"),
 	DIR(ROOT,      "sessions", 0755, SESSIONS, "a directory a session; `rmdir` ends one, `mv` renames it"),
 
+	DIR(ROOT,      "gateway",  0555, GATEWAY, "the process that holds keys: keys/PROVIDER, policy, ledger, head, tokens"),
+
 	LINK(PROJECTS), /* projects/NAME */
+
+	/* ---- the gateway ---- */
+
+	DIR(GATEWAY,    "keys",   0700, KEYS, NULL),
+	KEY(KEYS), /* gateway/keys/PROVIDER: write a key; reads its fingerprint; rm takes it away */
+	CONFIG(GATEWAY, "policy", POLICY, show_policy, changed_policy, NULL), /* what is let through, at what price */
+	GROWS(GATEWAY,  "ledger", LEDGER, NULL),                      /* each request, allowed or not: JSON lines */
+	MADE(GATEWAY,   "head",   show_head, changed_head, NULL),     /* length and hash of it, signed */
+	MADE(GATEWAY,   "tokens", show_tokens, changed_tokens, NULL), /* id, kind, hash, age, tokens, dollars, network */
 
 	/* ---- the drop box ---- */
 

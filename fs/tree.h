@@ -21,6 +21,8 @@ enum place {
 	PLACE_SETTINGS,
 	PLACE_WAIT,
 	PLACE_FILES, /* sessions/NAME/files and all folders below it */
+	PLACE_GATEWAY,
+	PLACE_KEYS, /* gateway/keys */
 };
 
 /* How a file behaves when it is opened, read and written. One row of handle_kinds (handle.c) each. */
@@ -33,11 +35,14 @@ enum file_kind {
 	KIND_MESSAGE,  /* what is written between an open and its last close is one message; reads empty */
 	KIND_LINE,     /* each write is one command, answered in that write by `accept` */
 	KIND_CONFIG,   /* each line is judged in its write, the whole when it is complete */
+	KIND_KEY,      /* a write hands a provider's key over; reads its fingerprint */
 	KIND_ERRORS,   /* the last refusals; truncating clears */
 	KIND_WAIT,     /* unlisted; a read blocks until something is so */
 	KIND_DRAFT,    /* a file of the drop box */
 	KIND_WORK,     /* a file of the session's work; its content never changes, see files.h */
 };
+
+enum whole_kind { WHOLE_CONFIG, WHOLE_POLICY }; /* of KIND_CONFIG */
 
 enum wait_kind { WAIT_REPLY, WAIT_LIVE, WAIT_IDLE, WAIT_SHIPPED, WAIT_CHANGE };
 
@@ -53,6 +58,7 @@ struct file {
 		enum setting_kind setting;
 		enum text_kind text;
 		enum wait_kind wait;
+		enum whole_kind whole;
 	};
 	/* Makes the text of a file from memory. */
 	void (*show)(const struct spot *at, struct buf *out);

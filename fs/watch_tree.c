@@ -32,8 +32,7 @@ static uint64_t ino_of_session(int64_t id)
 static uint64_t parent_of(uint64_t ino)
 {
 	const struct file *parent = tree_dir(tree[ino_row(ino)].place);
-	return ino_pack(parent->place == PLACE_NONE || parent->place == PLACE_ROOT ? 0 : ino_number(ino),
-			tree_row(parent));
+	return ino_pack(file_of_session(parent) ? ino_number(ino) : 0, tree_row(parent));
 }
 
 /* ---- sessions in listings ----

@@ -16,6 +16,7 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "gateway.h"
+#include "key.h"
 #include "net.h"
 #include "policy.h"
 
@@ -226,6 +227,25 @@ int gateway_stop(const struct paths *p, struct err *err)
 	return rc == -ETIMEDOUT ? err_set(err, ETIMEDOUT, "the gateway does not end") : 0;
 }
 
+int gateway_options_set(const struct paths *p, const struct gateway_options *o, struct err *err)
+{
+	CLEAN_FREE char *words =
+		xasprintf("options\t%s\t%s", o->listen ? o->listen : "-", o->sync_each ? "each" : "batch");
+	return ask(p, words, NULL, 0, NULL, err);
+}
+
+int gateway_attach(const struct paths *p, struct err *err)
+{
+	CLEAN_FREE char *path = xasprintf("%s/gateway-control.sock", p->runtime);
+	int64_t until = clock_mono_ms() + DEADLINE_MS;
+	CLEAN_FD int fd = unix_connect(path, NULL);
+	if (fd < 0)
+		return err_set(err, -fd, "the gateway does not run");
+	int rc = send_all(fd, "attach\t0\n", 9, until);
+	rc = rc ? err_sys(err, -rc, "cannot speak to the gateway") : read_answer(fd, NULL, until, err);
+	return rc ? rc : take_fd(&fd);
+}
+
 /* ---- tokens ---- */
 
 int gateway_token_mint(const struct paths *p, const char *kind, const char *session, const char *project,
@@ -250,6 +270,12 @@ int gateway_token_revoke(const struct paths *p, const char *kind, const char *se
 	return ask(p, words, NULL, 0, NULL, err);
 }
 
+int gateway_life_set(const struct paths *p, const char *session, const char *path, struct err *err)
+{
+	CLEAN_FREE char *words = xasprintf("life\t%s\t%s", session, path);
+	return ask(p, words, NULL, 0, NULL, err);
+}
+
 int gateway_network_set(const struct paths *p, const char *session, const char *network, struct err *err)
 {
 	CLEAN_FREE char *words = xasprintf("network\t%s\t%s", session, network);
@@ -262,6 +288,11 @@ int gateway_key_set(const struct paths *p, const char *provider, const void *byt
 {
 	CLEAN_FREE char *words = xasprintf("key-set\t%s", provider);
 	return ask(p, words, bytes, n, NULL, err);
+}
+
+bool gateway_key_name(const char *name)
+{
+	return key_name_ok(name);
 }
 
 int gateway_key_list(const struct paths *p, struct buf *out, struct err *err)

@@ -235,12 +235,15 @@ static int kind_of(const char *word)
 	return !strcmp(word, "engine") ? TOKEN_ENGINE : !strcmp(word, "sandbox") ? TOKEN_SANDBOX : -1;
 }
 
+static const char *const networks[] = {
+	[EGRESS_NONE] = "none", [EGRESS_REGISTRIES] = "registries", [EGRESS_INTERNET] = "internet"};
+
 static int network_of(const char *word)
 {
-	return !strcmp(word, "none")	     ? EGRESS_NONE
-	       : !strcmp(word, "registries") ? EGRESS_REGISTRIES
-	       : !strcmp(word, "internet")   ? EGRESS_INTERNET
-					     : -1;
+	for (size_t i = 0; i < ARRAY_LEN(networks); i++)
+		if (!strcmp(word, networks[i]))
+			return (int)i;
+	return -1;
 }
 
 /* kind session project network socket */
@@ -392,9 +395,10 @@ static int on_tokens(struct control *c, struct buf *out, struct err *err)
 	list_each (i, &c->gw->tokens.all) {
 		struct token *t = list_entry(i, struct token, link);
 		meter_spend(&c->gw->meter, t->session, &tokens, &nano);
-		buf_addf(out, "%s\t%s\t%.8s\t%lld\t%lld\t%lld\n", t->session,
+		buf_addf(out, "%s\t%s\t%.8s\t%lld\t%lld\t%lld\t%s\n", t->session,
 			 t->kind == TOKEN_ENGINE ? "engine" : "sandbox", t->hash,
-			 (long long)(now - t->created_ms) / 1000, (long long)tokens, (long long)nano);
+			 (long long)(now - t->created_ms) / 1000, (long long)tokens, (long long)nano,
+			 networks[t->network]);
 	}
 	return 0;
 }
@@ -422,6 +426,34 @@ static int on_activity(struct control *c, struct buf *out, struct err *err)
 	return 0;
 }
 
+/* listen sync: what a daemon's settings say now; an address - is none */
+static int on_options(struct control *c, struct buf *out, struct err *err)
+{
+	bool none = !strcmp(c->args[1], "-");
+	ledger_sync_each(c->gw->ledger, !strcmp(c->args[2], "each"));
+	return listen_set(c->gw, none ? NULL : c->args[1], err);
+}
+
+/* session path */
+static int on_life(struct control *c, struct buf *out, struct err *err)
+{
+	struct token *t = other(c->gw, c->args[1], TOKEN_SANDBOX, NULL);
+	if (t) {
+		free(t->life);
+		t->life = xstrdup(c->args[2]);
+	}
+	return 0;
+}
+
+/* The connection stays, and is not this one's any more. */
+static int on_attach(struct control *c, struct buf *out, struct err *err)
+{
+	epoll_ctl(c->gw->epoll, EPOLL_CTL_DEL, c->source.fd, NULL);
+	attach_new(c->gw, take_fd(&c->source.fd));
+	control_close(c);
+	return 0;
+}
+
 static int on_stop(struct control *c, struct buf *out, struct err *err)
 {
 	c->gw->stopping = true;
@@ -434,13 +466,23 @@ static const struct {
 	int args;
 	int (*run)(struct control *c, struct buf *out, struct err *err);
 } verbs[] = {
-	{"hello", 0, on_hello},		  {"token-mint", 5, on_mint},
-	{"token-revoke", 2, on_revoke},	  {"network", 2, on_network},
-	{"key-set", 1, on_key},		  {"key-list", 0, on_keys},
-	{"policy-get", 0, on_policy_get}, {"policy-set", 0, on_policy_set},
-	{"status", 0, on_status},	  {"head", 0, on_head},
-	{"tokens", 0, on_tokens},	  {"ledger", 2, on_ledger},
-	{"activity", 1, on_activity},	  {"stop", 0, on_stop},
+	{"hello", 0, on_hello},
+	{"token-mint", 5, on_mint},
+	{"token-revoke", 2, on_revoke},
+	{"network", 2, on_network},
+	{"key-set", 1, on_key},
+	{"key-list", 0, on_keys},
+	{"policy-get", 0, on_policy_get},
+	{"policy-set", 0, on_policy_set},
+	{"status", 0, on_status},
+	{"head", 0, on_head},
+	{"tokens", 0, on_tokens},
+	{"ledger", 2, on_ledger},
+	{"activity", 1, on_activity},
+	{"stop", 0, on_stop},
+	{"options", 2, on_options},
+	{"attach", 0, on_attach},
+	{"life", 2, on_life},
 };
 
 static void run(struct control *c)
@@ -454,7 +496,7 @@ static void run(struct control *c)
 			err = ERR_INIT;
 			rc = verbs[i].run(c, &out, &err);
 		}
-	if (!c->waiting)
+	if (!c->waiting && c->source.ready)
 		reply(c, rc, &out, &err);
 }
 

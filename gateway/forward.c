@@ -196,8 +196,11 @@ static void send_head(struct call *k)
 	usage_start(&k->usage, k->ask.api, events);
 	curl_off_t sent = 0;
 	curl_easy_getinfo(k->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
-	if ((size_t)sent == k->body.n) /* a thousand streams would hold a thousand requests */
+	if ((size_t)sent == k->body.n) { /* a thousand streams would hold a thousand requests */
 		buf_release(&k->body);
+		if (c)
+			conn_body_sent(c);
+	}
 	if (!c)
 		return;
 	if (status == 401 || status == 403) {

@@ -21,6 +21,12 @@ int gateway_start(const struct paths *paths, const struct gateway_options *optio
 /* Ends it: requests are cut, the ledger gets a last checkpoint. 0 also if none runs. */
 int gateway_stop(const struct paths *paths, struct err *err);
 bool gateway_running(const struct paths *paths);
+/* What a running one goes on with. -EINVAL, -EADDRINUSE...: it does not listen then. */
+int gateway_options_set(const struct paths *paths, const struct gateway_options *options, struct err *err);
+/* The daemon's open line: a descriptor that becomes readable when something has changed, and ends with the gateway.
+ * To be told again, read all that is there and write a byte, before looking at what has changed. Once such a line has
+ * ended and no other is open, a gateway ends by itself when no sandbox lives (10 s). */
+int gateway_attach(const struct paths *paths, struct err *err);
 /* Where requests go: the daemon's socket. */
 char *gateway_socket(const struct paths *paths);
 
@@ -32,10 +38,13 @@ int gateway_token_mint(const struct paths *paths, const char *kind, const char *
 		       const char *network, const char *socket, char *token, size_t cap, struct err *err);
 /* kind "engine", "sandbox" or "all". Its streams are cut before this returns. 0 also if there was none. */
 int gateway_token_revoke(const struct paths *paths, const char *kind, const char *session, struct err *err);
+/* path: a unix socket that takes connections as long as the session's sandbox runs. Told anew to each gateway. */
+int gateway_life_set(const struct paths *paths, const char *session, const char *path, struct err *err);
 int gateway_network_set(const struct paths *paths, const char *session, const char *network, struct err *err);
 
 /* Hands a key over; n 0 removes it. The bytes are wiped from everything but the caller's buffer. */
 int gateway_key_set(const struct paths *paths, const char *provider, const void *bytes, size_t n, struct err *err);
+bool gateway_key_name(const char *name);					   /* may a key have that name? */
 int gateway_key_list(const struct paths *paths, struct buf *out, struct err *err); /* "NAME sha256:..." lines */
 
 int gateway_policy_get(const struct paths *paths, struct buf *out, struct err *err);
@@ -48,13 +57,18 @@ bool gateway_near(const char *url); /* is its host this machine or its LAN, by t
 int gateway_status(const struct paths *paths, struct buf *out, struct err *err); /* `key value` lines */
 int gateway_head(const struct paths *paths, struct buf *out, struct err *err); /* of the ledger, with its checkpoint */
 int gateway_tokens(const struct paths *paths, struct buf *out,
-		   struct err *err); /* session, kind, first 8 hex, age in s, tokens, nanodollars; tabs */
+		   struct err *err); /* session, kind, first 8 hex, age in s, tokens, nanodollars, network; tabs */
 /* Bytes of the ledger's lines from offset on; size gets the number of all. */
 int gateway_ledger_read(const struct paths *paths, uint64_t offset, size_t max, struct buf *out, uint64_t *size,
 			struct err *err);
 /* Requests of the session that run now, and milliseconds since its last one ended or began (-1: none yet). For
  * hibernation. */
 int gateway_activity(const struct paths *paths, const char *session, int *running, int64_t *idle_ms, struct err *err);
+
+/* `berthfs doctor`: one line a thing that the gateway promises, tried on this machine with a scratch instance that is
+ * removed again; some seconds. */
+void gateway_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		    void *arg);
 
 /* main() of the process, and of `berthfs ledger verify`; argv[0] is the verb. Exit codes as in sysexits. */
 int gateway_main(int argc, char **argv);

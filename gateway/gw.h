@@ -41,6 +41,7 @@ struct listener {
 	char *path;	     /* of a unix socket; NULL for TCP */
 	struct token *token; /* a sandbox's: the one token that is taken here */
 	int connections;
+	size_t bodies;	       /* bytes of its connections' request bodies */
 	int64_t denied_second; /* denials are written to the ledger at most so many a second */
 	int denied, unwritten;
 };
@@ -62,14 +63,16 @@ struct conn { /* a client's connection */
 	int64_t progress_ms; /* when bytes last went out */
 	struct call *call;
 	struct tunnel *tunnel;
+	size_t counted; /* of the request's body, in the sums of its listener and of all */
 };
 
 struct gw {
 	int epoll;
 	bool stopping;
 	char *dir, *runtime; /* state and sockets */
-	struct list listeners, conns, calls, tunnels, controls, dead;
+	struct list listeners, conns, calls, tunnels, controls, attached, dead;
 	int n_conns;
+	size_t bodies; /* bytes of request bodies that are being read or sent */
 	CURLM *multi;
 	int64_t curl_at; /* mono ms when curl wants to be called; -1: never */
 	CURL *spare[64];
@@ -92,6 +95,10 @@ struct gw {
 	int unknown;		 /* outcomes that the last run left open */
 	int64_t started_ms, activity_ms;
 	uint64_t served, denied;
+	uint64_t changes; /* of anything that the daemon shows */
+	int64_t alone_ms; /* since when no daemon is attached, or the last look for sandboxes then; 0: none has
+				ever been, or one is */
+	char *listen;	  /* the TCP address that is listened on, or NULL */
 	char scratch[SCRATCH];
 };
 
@@ -111,7 +118,7 @@ void record_flush(struct gw *g);
 /* ---- listen.c: listeners and client connections ---- */
 int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct token *token, struct listener **out,
 		struct err *err);
-int listen_tcp(struct gw *g, const char *address, struct err *err);
+int listen_set(struct gw *g, const char *address, struct err *err); /* of TCP, instead of the one before; or NULL */
 void listener_close(struct gw *g, struct listener *l);
 void conn_read(struct conn *c);				 /* goes on with what has come */
 void conn_send(struct conn *c, const void *p, size_t n); /* queues and sends what goes at once */
@@ -120,6 +127,7 @@ size_t conn_backlog(const struct conn *c);
 void conn_done(struct conn *c);	 /* the answer is queued as a whole: on to the next request, or close */
 void conn_abort(struct conn *c); /* closed in the middle, so that nobody takes the answer for complete */
 void conn_deny(struct conn *c, const struct denial *d, bool anthropic);
+void conn_body_sent(struct conn *c); /* the provider has all of the request's body: it is held no longer */
 void conn_sweep(struct gw *g, int64_t now_ms);
 
 /* ---- call.c: from a complete request to its decision ---- */
@@ -180,3 +188,9 @@ struct tunnel *egress_of(struct list *link);
 void control_accept(struct gw *g, int fd);
 int sandbox_listen(struct gw *g, struct token *t, struct err *err); /* the socket of a sandbox's token */
 void control_release(struct gw *g);
+
+/* ---- attach.c ---- */
+void attach_new(struct gw *g, int fd); /* takes the connection of a daemon */
+void attach_tell(struct gw *g);	       /* something has changed */
+bool attach_over(struct gw *g, int64_t now);
+void attach_release(struct gw *g);

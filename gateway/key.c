@@ -76,7 +76,7 @@ static int find(const struct keys *k, const char *name)
 	return -1;
 }
 
-static bool name_ok(const char *name)
+bool key_name_ok(const char *name)
 {
 	return *name && *name != '.' && strlen(name) < sizeof((struct slot *)0)->name &&
 	       strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == strlen(name);
@@ -102,7 +102,7 @@ static int put(struct keys *k, const char *name, char *bytes, size_t n, bool len
 {
 	char *from = bytes;
 	int slot = find(k, name);
-	if (!name_ok(name))
+	if (!key_name_ok(name))
 		return err_set(err, EINVAL, "a key's name is letters, digits, '-', '_' and '.'");
 	n = trim(bytes, n, &from);
 	if (n < 8 || n > KEY_MAX)
@@ -143,7 +143,7 @@ static int load_folder(struct keys *k, const char *path, bool lent, struct err *
 		return errno == ENOENT ? 0 : err_sys(err, errno, "cannot read %s", path);
 	int rc = 0;
 	for (struct dirent *e; !rc && (e = readdir(d));) {
-		if (name_ok(e->d_name) && (lent || !strstr(e->d_name, ".tmp-")))
+		if (key_name_ok(e->d_name) && (lent || !strstr(e->d_name, ".tmp-")))
 			rc = load_file(k, dirfd(d), e->d_name, lent, err);
 		if (rc && lent) { /* the unit may be given other things than keys there */
 			rc = 0;

@@ -22,6 +22,7 @@ void keys_close(struct keys *k);
 bool keys_secret(const struct keys *k); /* the kernel has secret memory */
 /* Keeps it in memory and in its 0600 file; n 0 removes both. The caller wipes its own copy. */
 int key_set(struct keys *k, const char *name, const void *bytes, size_t n, struct err *err);
+bool key_name_ok(const char *name); /* letters, digits, - _ . and no point first; less than 64 */
 bool key_known(const struct keys *k, const char *name);
 /* "sha256:" and 16 hex digits; false: no such key. */
 bool key_fingerprint(const struct keys *k, const char *name, char out[KEY_TEXT]);

@@ -59,59 +59,9 @@ struct ledger {
 	struct ledger_sync sync;
 	pthread_mutex_t mutex; /* guards shown */
 	struct ledger_head shown;
+	atomic_bool sync_each; /* as it shall be */
+	bool each, set;	       /* as it is */
 };
-
-/* ---- records ---- */
-
-struct ledger_record *ledger_record_new(const char *kind)
-{
-	struct ledger_record *r = xcalloc(1, sizeof *r);
-	buf_reserve(&r->fields, 480);
-	buf_addf(&r->fields, "\"kind\":\"%s\"", kind);
-	return r;
-}
-
-void ledger_record_free(struct ledger_record *rec)
-{
-	if (rec)
-		buf_release(&rec->fields);
-	free(rec);
-}
-
-/* ASCII only, so that no two programs read a line differently. */
-static void quote(struct buf *out, const char *s)
-{
-	size_t n = strnlen(s, 200);
-	buf_addc(out, '"');
-	for (size_t i = 0; i < n;) {
-		size_t from = i;
-		while (i < n && (unsigned char)s[i] >= 0x20 && (unsigned char)s[i] < 0x7f && s[i] != '"' &&
-		       s[i] != '\\')
-			i++;
-		buf_add(out, s + from, i - from);
-		if (i == n)
-			break;
-		if (s[i] == '"' || s[i] == '\\')
-			buf_addf(out, "\\%c", s[i]);
-		else
-			buf_addf(out, "\\u%04x", (unsigned char)s[i]);
-		i++;
-	}
-	buf_addc(out, '"');
-}
-
-void ledger_text(struct ledger_record *rec, const char *key, const char *text)
-{
-	buf_adds(&rec->fields, ",\"");
-	buf_adds(&rec->fields, key);
-	buf_adds(&rec->fields, "\":");
-	quote(&rec->fields, text ? text : "");
-}
-
-void ledger_int(struct ledger_record *rec, const char *key, int64_t n)
-{
-	buf_addf(&rec->fields, ",\"%s\":%lld", key, (long long)n);
-}
 
 /* ---- one commit ---- */
 
@@ -271,6 +221,17 @@ static int commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 
 /* ---- the thread ---- */
 
+static int set_sync(struct ledger *l, struct err *err)
+{
+	bool each = atomic_load(&l->sync_each);
+	if (l->set && each == l->each)
+		return 0;
+	int rc = exec(l, each ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", err);
+	l->set = !rc;
+	l->each = each;
+	return rc;
+}
+
 static void show(struct ledger *l, bool failing)
 {
 	pthread_mutex_lock(&l->mutex);
@@ -299,9 +260,15 @@ static void finish(struct ledger *l, struct ledger_record *list, int rc, const s
 	}
 }
 
+void ledger_sync_each(struct ledger *l, bool on)
+{
+	atomic_store(&l->sync_each, on);
+}
+
 static void round_of(struct ledger *l, struct ledger_record *list)
 {
 	struct err err = ERR_INIT;
+	set_sync(l, NULL);
 	if (l->late) { /* first, so that the order of a session's records stays */
 		*l->late_tail = list;
 		list = l->late;
@@ -375,7 +342,7 @@ static int open_db(struct ledger *l, struct err *err)
 	sqlite3_busy_timeout(l->db, 2000);
 	int rc = exec(l, "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=20000", err);
 	if (!rc)
-		rc = exec(l, l->config.sync_each ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", err);
+		rc = set_sync(l, err);
 	if (!rc)
 		rc = exec(l, schema, err);
 	if (!rc && l->config.schema)
@@ -537,6 +504,7 @@ int ledger_open(const struct ledger_config *config, struct queue *done, struct l
 {
 	struct ledger *l = xcalloc(1, sizeof *l);
 	l->config = *config;
+	atomic_init(&l->sync_each, config->sync_each);
 	l->config.dir = xstrdup(config->dir);
 	l->done = done;
 	l->lock_fd = -1;

@@ -65,6 +65,7 @@ int ledger_open(const struct ledger_config *config, struct queue *done, struct l
 		struct err *err);
 void ledger_append(struct ledger *l, struct ledger_record *rec); /* any thread; rec comes back by the done queue */
 int ledger_append_wait(struct ledger *l, struct ledger_record *rec, struct err *err); /* not while others use done */
+void ledger_sync_each(struct ledger *l, bool on);	     /* any thread; from the next commit on */
 void ledger_close(struct ledger *l);			     /* writes what waits, a last checkpoint, syncs */
 void ledger_head(struct ledger *l, struct ledger_head *out); /* any thread */
 /* The exported lines from byte offset on, at most max bytes. One thread. */

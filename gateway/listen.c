@@ -19,10 +19,13 @@
 
 #define CONNS_MAX	 8192
 #define CONNS_PER_SOCKET 2048
-#define IDLE_MS		 (120 * 1000)
-#define HEAD_MS		 (10 * 1000) /* from the first byte of a request to the end of its head */
-#define BODY_MS		 (60 * 1000) /* and to the end of its body */
-#define STALL_MS	 (60 * 1000) /* a client that takes nothing */
+/* Bytes of request bodies at once: four of the largest from one socket, so that no sandbox takes the memory of all. */
+#define BODIES_SOCKET ((size_t)128 << 20)
+#define BODIES_ALL    ((size_t)512 << 20)
+#define IDLE_MS	      (120 * 1000)
+#define HEAD_MS	      (10 * 1000) /* from the first byte of a request to the end of its head */
+#define BODY_MS	      (60 * 1000) /* and to the end of its body */
+#define STALL_MS      (60 * 1000) /* a client that takes nothing */
 
 /* ---- connections ---- */
 
@@ -35,6 +38,19 @@ static void conn_destroy(struct source *s)
 	free(c);
 }
 
+static void count_body(struct conn *c, size_t n)
+{
+	c->gw->bodies += n - c->counted;
+	if (c->from)
+		c->from->bodies += n - c->counted;
+	c->counted = n;
+}
+
+void conn_body_sent(struct conn *c)
+{
+	count_body(c, 0);
+}
+
 static void conn_free(struct conn *c)
 {
 	struct call *call = c->call;
@@ -44,6 +60,7 @@ static void conn_free(struct conn *c)
 	c->call = NULL;
 	c->tunnel = NULL;
 	c->gone = true;
+	count_body(c, 0);
 	list_remove(&c->link);
 	c->gw->n_conns--;
 	if (c->from)
@@ -135,6 +152,7 @@ void conn_deny(struct conn *c, const struct denial *d, bool anthropic)
 void conn_done(struct conn *c)
 {
 	c->call = NULL;
+	count_body(c, 0);
 	if (c->close_after || !c->in.keep_alive || c->gone) {
 		c->state = CONN_CLOSING;
 		if (!conn_backlog(c) || c->gone) {
@@ -152,6 +170,20 @@ void conn_done(struct conn *c)
 	http_next(&c->in);
 }
 
+/* Whether there is room for what has come of the request's body. One that is refused can come again. */
+static bool body_fits(struct conn *c)
+{
+	struct denial d;
+	count_body(c, c->in.body.n);
+	if (!c->from || (c->from->bodies <= BODIES_SOCKET && c->gw->bodies <= BODIES_ALL))
+		return true;
+	deny(&d, 503, "busy", "too many large requests at once");
+	d.retry_after = 1;
+	c->close_after = true;
+	call_denied(c, NULL, &d, false);
+	return false;
+}
+
 /* Bytes into the reader; what belongs to the next request waits. */
 static void feed(struct conn *c, const char *p, size_t n)
 {
@@ -165,6 +197,8 @@ static void feed(struct conn *c, const char *p, size_t n)
 		call_denied(c, NULL, &d, false);
 		return;
 	}
+	if (!body_fits(c))
+		return;
 	if (used < n) {
 		CLEAN_BUF struct buf rest = BUF_INIT;
 		buf_add(&rest, p + used, n - used);
@@ -337,7 +371,7 @@ int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct to
 	return listener_add(g, fd, kind, path, token, out, err);
 }
 
-int listen_tcp(struct gw *g, const char *address, struct err *err)
+static int listen_tcp(struct gw *g, const char *address, struct err *err)
 {
 	struct sockaddr_storage sa;
 	int n = net_parse(address, &sa), on = 1;
@@ -351,6 +385,23 @@ int listen_tcp(struct gw *g, const char *address, struct err *err)
 		return rc;
 	}
 	return listener_add(g, fd, LISTEN_DAEMON, NULL, NULL, NULL, err);
+}
+
+int listen_set(struct gw *g, const char *address, struct err *err)
+{
+	if (!address == !g->listen && (!address || !strcmp(address, g->listen)))
+		return 0;
+	list_each_safe (i, &g->listeners) {
+		struct listener *l = list_entry(i, struct listener, link);
+		if (!l->path)
+			listener_close(g, l);
+	}
+	free(g->listen);
+	g->listen = NULL;
+	int rc = address ? listen_tcp(g, address, err) : 0;
+	if (!rc)
+		g->listen = xstrdup(address);
+	return rc;
 }
 
 void listener_close(struct gw *g, struct listener *l)

@@ -2,6 +2,7 @@
  * daemon that started it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -20,6 +22,8 @@
 #include "gateway.h"
 #include "gw.h"
 #include "resolve.h"
+
+#define LARGE (256 << 10) /* bytes; what is larger goes back to the system when it is freed */
 
 struct options {
 	const char *state, *runtime, *listen, *sync, *ready, *segment;
@@ -52,6 +56,7 @@ static void done_ready(struct source *s, uint32_t events)
 		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
 		r->done(r);
 	}
+	attach_tell(g);
 }
 
 struct signals {
@@ -127,7 +132,7 @@ static int open_sockets(struct gw *g, const struct options *o, struct err *err)
 			*control = xasprintf("%s/gateway-control.sock", g->runtime);
 	int rc = listen_unix(g, LISTEN_DAEMON, daemon, NULL, NULL, err);
 	if (!rc && o->listen)
-		rc = listen_tcp(g, o->listen, err);
+		rc = listen_set(g, o->listen, err);
 	list_each (i, &g->tokens.all) {
 		struct err why = ERR_INIT;
 		if (!rc && sandbox_listen(g, list_entry(i, struct token, link), &why))
@@ -136,15 +141,21 @@ static int open_sockets(struct gw *g, const struct options *o, struct err *err)
 	return rc ? rc : listen_unix(g, LISTEN_CONTROL, control, NULL, NULL, err);
 }
 
+/* One folder, and none above it: an instance that was removed must not come back half. */
+static int make_dir(const char *path, struct err *err)
+{
+	return mkdir(path, 0700) && errno != EEXIST ? err_sys(err, errno, "cannot make %s", path) : 0;
+}
+
 static int open_all(struct gw *g, const struct options *o, struct signals *sig, struct err *err)
 {
 	CLEAN_FREE char *keys = xasprintf("%s/keys", g->dir);
 	sigset_t set;
 	int rc = keys_lock_down(err);
 	if (!rc)
-		rc = dir_make(g->dir, 0700, err);
+		rc = make_dir(g->dir, err);
 	if (!rc)
-		rc = dir_make(g->runtime, 0700, err);
+		rc = make_dir(g->runtime, err);
 	if (rc)
 		return rc;
 	sigemptyset(&set);
@@ -193,6 +204,7 @@ static void close_all(struct gw *g, struct err *err)
 		r->done(r);
 	}
 	control_release(g); /* whoever asked for the end sees it here */
+	attach_release(g);
 	gw_bury(g);
 	forward_release(g);
 	meter_release(&g->meter);
@@ -226,11 +238,12 @@ int gateway_main(int argc, char **argv)
 	g->dir = xasprintf("%s/gateway", o.state);
 	g->runtime = xstrdup(o.runtime);
 	g->started_ms = clock_mono_ms();
-	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->dead};
+	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->attached, &g->dead};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	tokens_init(&g->tokens);
 	many_descriptors();
+	mallopt(M_MMAP_THRESHOLD, LARGE); /* else the memory of large bodies stays with the process */
 	int rc = open_all(g, &o, &sig, &err);
 	tell_ready(&o, rc, &err);
 	if (rc) {
@@ -243,6 +256,7 @@ int gateway_main(int argc, char **argv)
 		log_error("gateway: %s", err.text);
 	free(g->dir);
 	free(g->runtime);
+	free(g->listen);
 	free(g);
 	return rc ? EX_OSERR : EX_OK;
 }

@@ -37,6 +37,7 @@ void token_put(struct token *t)
 	free(t->session);
 	free(t->project);
 	free(t->socket);
+	free(t->life);
 	free(t);
 }
 

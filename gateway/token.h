@@ -19,6 +19,7 @@ struct token {
 	enum egress network;
 	int64_t created_ms;
 	char *socket; /* the sandbox's path, or NULL */
+	char *life;   /* a unix socket that can be connected to as long as the sandbox runs, or NULL: not known */
 	bool revoked;
 	int refs; /* 1 while it is valid, and one for each request that uses it */
 };

@@ -19,13 +19,14 @@
 #include "guest/job.h"
 #include "guest/proc.h"
 #include "guest/tools_main.h"
+#include "net.h"
 
 #define HELLO_MS 10000 /* a running daemon answers at once; this is for a machine that swaps */
 #define END_MS	 10000 /* from the shutdown request to the end, then SIGKILL */
 
 /* Where things of one sandbox are. */
 struct place {
-	char *folder, *home, *jobs, *lock, *turn, *log, *socket;
+	char *folder, *home, *jobs, *lock, *turn, *log, *net, *socket;
 };
 
 static void place_release(struct place *p)
@@ -36,6 +37,7 @@ static void place_release(struct place *p)
 	free(p->lock);
 	free(p->turn);
 	free(p->log);
+	free(p->net);
 	free(p->socket);
 }
 #define CLEAN_PLACE __attribute__((cleanup(place_release)))
@@ -48,6 +50,7 @@ static struct place place(const struct paths *paths, int64_t id)
 	p.lock = xasprintf("%s/tools.pid", p.folder);
 	p.turn = xasprintf("%s/lock", p.folder);
 	p.log = xasprintf("%s/tools.log", p.folder);
+	p.net = xasprintf("%s/net", p.folder);
 	p.socket = sandbox_socket(paths, id);
 	return p;
 }
@@ -80,8 +83,9 @@ static enum sandbox_state state(const struct paths *paths, int64_t id)
 static int spawn(const struct sandbox_spec *spec, const struct place *p, struct err *err)
 {
 	CLEAN_BUF struct buf words = BUF_INIT;
-	const char *argv[] = {spec->paths->self, "tool-daemon", "--socket", p->socket, "--home", p->home, "--jobs",
-			      p->jobs,		 "--lock",	p->lock,    "--log",   p->log,	 NULL};
+	const char *argv[] = {spec->paths->self, "tool-daemon", "--socket", p->socket, "--home",
+			      p->home,		 "--jobs",	p->jobs,    "--lock",  p->lock,
+			      "--log",		 p->log,	"--net",    p->net,    NULL};
 	struct child c = {.argv = argv,
 			  .errout = &words,
 			  .max = 4096,
@@ -105,7 +109,8 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 	CLEAN_FD int turn = take_turn(&p, err);
 	if (turn < 0)
 		return turn;
-	if (!tools_lock_holder(p.lock)) {
+	rc = net_note(p.net, spec->net, err);
+	if (!rc && !tools_lock_holder(p.lock)) {
 		sandbox_say(spec, "starting the tool daemon");
 		rc = spawn(spec, &p, err);
 	}

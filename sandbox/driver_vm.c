@@ -22,6 +22,7 @@
 #include "env_call.h"
 #include "image.h"
 #include "keeper.h"
+#include "net.h"
 #include "process.h"
 #include "qemu.h"
 
@@ -377,12 +378,16 @@ static int take_over(const struct sandbox_spec *spec, struct err *err)
 static int up(const struct sandbox_spec *spec, struct err *err)
 {
 	CLEAN_FREE char *disk = in_folder(spec->paths, spec->id, "disk.qcow2");
+	CLEAN_FREE char *net = in_folder(spec->paths, spec->id, "net");
 	CLEAN_BUF struct buf status = BUF_INIT;
 	CLEAN_BUF struct buf how = BUF_INIT;
 	CLEAN_FD int turn = -1;
 	int rc = take_turn(spec, &turn, err);
 	if (!rc && !file_exists(disk))
 		rc = create(spec, err);
+	if (rc)
+		return rc;
+	rc = net_note(net, spec->net, err);
 	if (rc)
 		return rc;
 	ask(spec->paths, spec->id, "status\n", STATUS_MS, &status, NULL);

@@ -222,6 +222,17 @@ static bool home_ok(const char *home)
 	return true;
 }
 
+/* It goes into environments and configuration: digits behind a fixed beginning, else there is none. */
+static char *url_of(const struct wire_msg *m)
+{
+	static const char begin[] = "http://127.0.0.1:";
+	CLEAN_FREE char *url = wire_text(m, WIRE_URL);
+	size_t n = url ? strlen(url) : 0, k = sizeof begin - 1;
+	if (n <= k || n > k + 5 || strncmp(url, begin, k) != 0 || strspn(url + k, "0123456789") != n - k)
+		return NULL;
+	return take(url);
+}
+
 static int hello(struct env *env, struct err *err)
 {
 	unsigned char entropy[ENTROPY];
@@ -234,6 +245,7 @@ static int hello(struct env *env, struct err *err)
 	if (rc)
 		return rc;
 	env->home = wire_text(&m, WIRE_HOME);
+	env->url = url_of(&m);
 	return home_ok(env->home) ? 0 : lost(env, err, "its answer has no home");
 }
 
@@ -281,6 +293,7 @@ void env_close(struct env *env)
 	wire_reader_release(&env->in);
 	wire_out_release(&env->out);
 	free(env->home);
+	free(env->url);
 	free(env->guard);
 	free(env);
 }
@@ -293,6 +306,11 @@ bool env_lost(const struct env *env)
 const char *env_home(const struct env *env)
 {
 	return env->home;
+}
+
+const char *env_gateway_url(const struct env *env)
+{
+	return env->url;
 }
 
 int env_shutdown(struct env *env, struct err *err)

@@ -11,6 +11,7 @@ struct env {
 	int64_t deadline, cancelled; /* of the call that goes on; when its cancel flag was first seen, or 0 */
 	const atomic_bool *cancel;   /* or NULL */
 	char *home;
+	char *url;     /* of the gateway, seen from inside; or NULL */
 	char *guard;   /* patterns that file requests carry, or NULL */
 	uint32_t last; /* request */
 	struct wire_reader in;

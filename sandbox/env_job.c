@@ -185,3 +185,23 @@ int env_run(struct env *env, const struct env_exec *exec, const atomic_bool *can
 	rc = env_ack(env, exec->job, false, NULL, code < 0 ? NULL : err);
 	return rc && code >= 0 ? rc : code;
 }
+
+int env_has_environ(struct env *env, bool *has, struct err *err)
+{
+	struct wire_msg m;
+	env_request(env, WIRE_HAS_ENVIRON);
+	int rc = env_call(env, NULL, 0, &m, err);
+	*has = !rc && wire_num(&m, WIRE_STATE, 0) == 1;
+	return rc;
+}
+
+int env_set_environ(struct env *env, const char *const *pairs, struct err *err)
+{
+	struct wire_out *o = env_request(env, WIRE_SET_ENVIRON);
+	size_t n = 1;
+	for (const char *const *p = pairs; p && *p; p++, n++)
+		wire_add_text(o, WIRE_ENVIRON, *p);
+	if (n > WIRE_FIELDS || o->b.n > WIRE_MAX)
+		return err_set(err, EINVAL, "the environment has too many entries");
+	return env_call(env, NULL, 0, NULL, err);
+}

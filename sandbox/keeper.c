@@ -25,6 +25,7 @@
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
 #include "keeper_vm.h"
+#include "net.h"
 #include "process.h"
 #include "sandbox.h"
 #include "wire.h"
@@ -70,9 +71,19 @@ static void set_phase(struct keeper *k, enum vm_phase phase)
 	k->phase = phase;
 }
 
-static int refuse_stream(void *arg, const char *kind)
+/* The guest opens a stream: only ever to the gateway. A guest may ask as often as it likes: one line of the log each
+ * time that it begins to fail is enough. */
+static int guest_stream(void *arg, const char *kind)
 {
-	return -EPROTONOSUPPORT; /* the guest has nobody to call yet */
+	struct keeper *k = arg;
+	if (strcmp(kind, "net") != 0)
+		return -EPROTONOSUPPORT;
+	int fd = net_dial(k->net);
+	if (fd < 0 && !k->net_failed)
+		log_warn("a connection of the VM to the gateway is refused: %s",
+			 file_exists(k->net) ? strerror(-fd) : "it has none");
+	k->net_failed = fd < 0;
+	return fd;
 }
 
 static void mux_changed(void *arg, enum mux_state state, const char *why)
@@ -308,7 +319,7 @@ static int signals_open(void)
 
 static int start(struct keeper *k, const struct options *o, int lock, struct err *err)
 {
-	static const struct mux_ops mux_ops = {refuse_stream, mux_changed};
+	static const struct mux_ops mux_ops = {guest_stream, mux_changed};
 	static const struct qmp_ops qmp_ops = {qmp_event, qmp_closed};
 	CLEAN_FREE char *disk = xasprintf("%s/disk.qcow2", o->folder);
 	CLEAN_FREE char *console = xasprintf("%s/console.log", o->folder);
@@ -323,6 +334,7 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 				       .memory_mib = o->memory_mib,
 				       .lock_fd = lock};
 	unlink(ended);
+	k->net = xasprintf("%s/net", o->folder);
 	int rc = 0;
 	if ((k->signals = signals_open()) < 0)
 		rc = err_sys(err, errno, "cannot wait for signals");
@@ -359,6 +371,7 @@ static void finish(struct keeper *k, const struct options *o)
 	console_release(&k->console);
 	fd_close(&k->power);
 	free(k->socket);
+	free(k->net);
 }
 
 static void report(const char *words, const char *more)

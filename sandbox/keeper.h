@@ -5,6 +5,7 @@
  *	image        the image folder it was made from, one line
  *	lock         flock, held by the keeper and inherited by QEMU: whoever wants to run this disk needs it first
  *	socket       path of the socket that the keeper listens on, one line; SIGHUP makes it read this again
+ *	net          the gateway's socket of this sandbox, one line (net.h); none: the guest's net streams are refused
  *	keeper.pid   "PID STARTTIME\n", the keeper (start time: field 22 of /proc/PID/stat)
  *	keeper.log   what keeper and QEMU have to say about themselves; last start only
  *	console.log  the serial console, bounded, last start only

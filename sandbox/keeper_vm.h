@@ -26,6 +26,8 @@ struct keeper {
 	bool stalled; /* QEMU stopped the guest, since a write found the host's disk full */
 	const char *folder;
 	char *socket; /* path of the listener; malloc'd */
+	char *net;    /* the file that names the gateway's socket; malloc'd */
+	bool net_failed;
 	int listener, signals;
 	int power;		  /* our end of the stream that asked the guest to power off */
 	int64_t stop_at, kill_at; /* while stopping: QEMU is told to quit, is killed (mono ms) */

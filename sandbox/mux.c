@@ -72,7 +72,8 @@ static size_t unsent(const struct mux *m)
 /* Follows what is unsent: whether streams are read, and what the port is watched for. */
 static void follow(struct mux *m)
 {
-	bool full = unsent(m) >= MUX_FULL;
+	size_t n = unsent(m);
+	int full = n >= 2 * MUX_FULL ? 2 : n >= MUX_FULL ? 1 : n >= MUX_FULL / 2 && m->full ? 1 : 0;
 	if (full != m->full) {
 		m->full = full;
 		mux_interest_all(m);
@@ -201,7 +202,8 @@ static bool on_open(struct mux *m, uint32_t id, const char *p, uint32_t n)
 		return false;
 	char kind[MUX_KIND + 1] = {0};
 	memcpy(kind, p, n);
-	int fd = m->streams < MUX_STREAMS ? m->ops.accept(m->arg, kind) : -EMFILE;
+	bool room = m->streams < MUX_STREAMS && (m->side == MUX_GUEST || m->bulk_streams < MUX_GUEST_STREAMS);
+	int fd = room ? m->ops.accept(m->arg, kind) : -EMFILE;
 	if (fd < 0)
 		mux_frame(m, MUX_CLOSE, id, NULL, 0);
 	else
@@ -342,6 +344,8 @@ int mux_open(struct mux *m, const char *kind, int fd, struct err *err)
 		return err_set(err, ENOTCONN, "the sandbox does not answer yet");
 	if (m->streams >= MUX_STREAMS)
 		return err_set(err, EMFILE, "%d streams are open already", m->streams);
+	if (m->side == MUX_GUEST && m->bulk_streams >= MUX_GUEST_STREAMS)
+		return err_set(err, EMFILE, "%d streams to the host are open already", m->bulk_streams);
 	do {
 		m->next_id += 2;
 		if (m->next_id < 2)
@@ -399,4 +403,9 @@ enum mux_state mux_state(const struct mux *m)
 int mux_streams(const struct mux *m)
 {
 	return m->streams;
+}
+
+int mux_guest_streams(const struct mux *m)
+{
+	return m->bulk_streams;
 }

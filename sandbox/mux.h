@@ -2,7 +2,9 @@
  *
  * Every stream ends in a descriptor on each side: mux_open() takes one and relays it to the peer, and the peer's accept
  * callback answers with another. Half-close is kept (end of file on one side is shutdown(SHUT_WR) on the other), and a
- * slow stream holds up nobody else: each has 256 KiB of credit a direction.
+ * slow stream holds up nobody else: each has 256 KiB of credit a direction, those that the guest opens 64 KiB. The
+ * host's streams (tools) go before the guest's (the gateway): behind any number of busy ones of the guest they wait for
+ * half a MiB at most.
  *
  * One thread owns a mux. It never blocks. The owner polls mux_fd() for POLLIN in its own loop and calls mux_work()
  * when it is readable (timers are behind the same descriptor):
@@ -38,9 +40,13 @@
 
 enum {
 	MUX_FRAME = 32 * 1024,	 /* payload limit; small so that streams take turns */
-	MUX_CREDIT = 256 * 1024, /* bytes in flight a stream and direction */
+	MUX_CREDIT = 256 * 1024, /* bytes in flight a stream and direction, of streams that the host opens */
 	MUX_STREAMS = 1024,	 /* open at once, both sides' together */
-	MUX_KIND = 32,		 /* longest kind */
+	/* What the guest opens: few enough, with so little credit, that a guest which sends and never reads costs the
+	 * host 16 MiB and leaves it streams of its own. */
+	MUX_GUEST_STREAMS = 256,
+	MUX_GUEST_CREDIT = 64 * 1024,
+	MUX_KIND = 32, /* longest kind */
 };
 
 enum mux_side {
@@ -78,9 +84,11 @@ int mux_fd(const struct mux *m); /* readable when mux_work() has something to do
 void mux_work(struct mux *m);	 /* all that can be done without blocking */
 
 /* Relays fd over a new stream of that kind until both directions have ended. fd belongs to the mux from here on, also
- * when this fails (it is closed then). -ENOTCONN unless MUX_LIVE, -EMFILE at MUX_STREAMS, -EINVAL for a bad kind.
+ * when this fails (it is closed then). -ENOTCONN unless MUX_LIVE, -EMFILE at MUX_STREAMS or, in the guest, at
+ * MUX_GUEST_STREAMS, -EINVAL for a bad kind.
  * If the peer refuses, fd is simply closed. */
 int mux_open(struct mux *m, const char *kind, int fd, struct err *err);
 
 enum mux_state mux_state(const struct mux *m);
-int mux_streams(const struct mux *m); /* open streams, of either side */
+int mux_streams(const struct mux *m);	    /* open streams, of either side */
+int mux_guest_streams(const struct mux *m); /* those that the guest has opened */

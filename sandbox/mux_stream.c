@@ -29,11 +29,21 @@ static size_t pending(const struct mux_stream *s)
 	return s->out.n - s->out_at;
 }
 
+static uint32_t whole_credit(const struct mux_stream *s)
+{
+	return s->bulk ? MUX_GUEST_CREDIT : MUX_CREDIT;
+}
+
+static bool may_collect(const struct mux *m, const struct mux_stream *s)
+{
+	return m->full < (s->bulk ? 1 : 2);
+}
+
 /* A descriptor that nothing is wanted of leaves the epoll set: a hang-up would be reported again and again. */
 static void interest(struct mux *m, struct mux_stream *s)
 {
 	uint32_t want = 0;
-	if (!s->eof && !s->closing && s->credit && !m->full)
+	if (!s->eof && !s->closing && s->credit && may_collect(m, s))
 		want |= EPOLLIN;
 	if (pending(s))
 		want |= EPOLLOUT;
@@ -42,17 +52,20 @@ static void interest(struct mux *m, struct mux_stream *s)
 
 void mux_interest_all(struct mux *m)
 {
+	/* epoll tells of them in the order in which they come back: from where it stopped the last time */
 	for (size_t i = 0; i < MUX_BUCKETS; i++)
-		for (struct mux_stream *s = m->buckets[i]; s; s = s->next)
+		for (struct mux_stream *s = m->buckets[(m->turn + i) % MUX_BUCKETS]; s; s = s->next)
 			interest(m, s);
 }
 
 struct mux_stream *mux_add(struct mux *m, uint32_t id, int fd)
 {
 	struct mux_stream *s = xcalloc(1, sizeof *s), **at = slot(m, id);
-	*s = (struct mux_stream){.id = id, .fd = fd, .credit = MUX_CREDIT, .allowed = MUX_CREDIT, .next = *at};
+	*s = (struct mux_stream){.id = id, .fd = fd, .bulk = id & 1, .next = *at};
+	s->credit = s->allowed = whole_credit(s);
 	*at = s;
 	m->streams++;
+	m->bulk_streams += s->bulk;
 	fd_nonblock(fd);
 	interest(m, s);
 	return s;
@@ -65,6 +78,7 @@ static void end(struct mux *m, struct mux_stream *s)
 		at = &(*at)->next;
 	*at = s->next;
 	m->streams--;
+	m->bulk_streams -= s->bulk;
 	mux_watch(m, s->fd, &s->events, 0, s->id);
 	fd_close(&s->fd);
 	buf_release(&s->out);
@@ -97,7 +111,7 @@ static void settle(struct mux *m, struct mux_stream *s)
 static void grant(struct mux *m, struct mux_stream *s, size_t n)
 {
 	s->delivered += (uint32_t)n;
-	if (s->delivered < MUX_CREDIT / 4 || s->fin || s->closing)
+	if (s->delivered < whole_credit(s) / 4 || s->fin || s->closing)
 		return;
 	unsigned char w[4] = {s->delivered >> 24 & 255, s->delivered >> 16 & 255, s->delivered >> 8 & 255,
 			      s->delivered & 255};
@@ -145,6 +159,8 @@ static bool collect(struct mux *m, struct mux_stream *s)
 		return true;
 	}
 	s->credit -= (uint32_t)n;
+	if (s->bulk)
+		m->turn = (size_t)(slot(m, s->id) - m->buckets) + 1;
 	mux_frame(m, MUX_DATA, s->id, room, (uint32_t)n);
 	return true;
 }
@@ -153,7 +169,7 @@ void mux_stream_event(struct mux *m, struct mux_stream *s, uint32_t events)
 {
 	if (s->events & EPOLLOUT && !deliver(m, s))
 		return;
-	if (s->events & EPOLLIN && events & ~(uint32_t)EPOLLOUT && !m->full && !collect(m, s))
+	if (s->events & EPOLLIN && events & ~(uint32_t)EPOLLOUT && may_collect(m, s) && !collect(m, s))
 		return;
 	settle(m, s);
 }
@@ -163,7 +179,7 @@ static bool on_data(struct mux *m, struct mux_stream *s, const char *p, uint32_t
 	if (n == 0 || n > s->allowed || s->fin)
 		return false;
 	s->allowed -= n;
-	if (s->out_at > MUX_CREDIT / 2) {
+	if (s->out_at > whole_credit(s) / 2) {
 		buf_drop(&s->out, s->out_at);
 		s->out_at = 0;
 	}
@@ -176,7 +192,7 @@ static bool on_data(struct mux *m, struct mux_stream *s, const char *p, uint32_t
 static bool on_window(struct mux *m, struct mux_stream *s, const unsigned char *p)
 {
 	uint32_t n = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-	if (n > MUX_CREDIT - s->credit)
+	if (n > whole_credit(s) - s->credit)
 		return false;
 	s->credit += n;
 	interest(m, s);

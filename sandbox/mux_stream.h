@@ -21,7 +21,8 @@ enum mux_type { /* 0 with stream 0 and length 0 is padding */
 enum {
 	MUX_HEAD = 9,
 	MUX_BUCKETS = 256,
-	MUX_FULL = 256 * 1024, /* with this much waiting for the port no descriptor is read */
+	MUX_FULL = 256 * 1024, /* with this much waiting for the port the guest's streams are not read, with twice as
+				  much no stream is */
 };
 
 struct mux_stream {
@@ -29,6 +30,7 @@ struct mux_stream {
 	uint32_t id;
 	int fd;
 	uint32_t events;    /* what epoll watches fd for; 0: fd is not in the set */
+	bool bulk;	    /* the guest has opened it */
 	bool eof;	    /* fd gave end of file and FIN was sent */
 	bool fin;	    /* FIN came: after `out` the descriptor is shut down for writing */
 	bool closing;	    /* CLOSE came: only `out` is still delivered */
@@ -53,9 +55,10 @@ struct mux {
 	struct buf in;	    /* from the port, not yet understood */
 	struct buf out;	    /* for the port, from out_at on */
 	size_t out_at;
-	bool full; /* MUX_FULL reached: streams wait */
+	int full; /* streams wait: 1 those of the guest, 2 all */
 	struct mux_stream *buckets[MUX_BUCKETS];
-	int streams;
+	size_t turn; /* the bucket whose streams are watched first when they may be read again */
+	int streams, bulk_streams;
 	uint32_t next_id;
 };
 

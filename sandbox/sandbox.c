@@ -100,6 +100,11 @@ char *sandbox_socket(const struct paths *paths, int64_t id)
 	return xasprintf("%s/%" PRId64 ".sock", paths->runtime, id);
 }
 
+char *sandbox_life(const struct paths *paths, int64_t id)
+{
+	return sandbox_socket(paths, id);
+}
+
 void sandbox_say(const struct sandbox_spec *spec, const char *fmt, ...)
 {
 	if (!spec->progress)

@@ -42,6 +42,11 @@ struct sandbox_spec {
 	const char *size;	   /* size name; ignored by dir */
 	int boot_timeout_ms;	   /* from start to the first answer of the tool daemon */
 	const atomic_bool *cancel; /* or NULL; true ends the call with -ECANCELED */
+	/* The gateway's unix socket of this sandbox, absolute: what connects to the gateway's address inside
+	 * (env_gateway_url()) is relayed to it, by a process that goes on when the daemon ends. NULL: none, and such
+	 * connections are closed. Taken anew by each sandbox_up(), also of a sandbox that runs; the socket need not be
+	 * there yet. */
+	const char *net;
 	/* Progress for `status` and `log`: a line of words, e.g. "building the base image (2 of 5): packages". May be
 	 * NULL. */
 	void (*progress)(void *arg, const char *line);
@@ -57,6 +62,9 @@ int sandbox_possible(const char *kind, struct err *err);
  * given to progress and the error is -ETIMEDOUT. -ENOSPC for a full disk. */
 int sandbox_up(const struct sandbox_spec *spec, struct err *err);
 enum sandbox_state sandbox_state(const struct paths *paths, const char *kind, int64_t id);
+/* A unix socket that takes connections as long as the sandbox's processes live, also for whoever knows nothing of
+ * sandboxes and only wants to know that; malloc'd. */
+char *sandbox_life(const struct paths *paths, int64_t id);
 /* Clean power-off (10 s, then killed); the disk stays. */
 int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 /* Ends its processes and removes its disk and sockets. Success if there is nothing. */
@@ -95,6 +103,17 @@ bool env_lost(const struct env *env); /* its peer is gone or was given up: close
 /* Folder for the clone: "/home/agent" in a VM (tools run as the user `agent`), a folder of the state directory in
  * dir. Belongs to env. */
 const char *env_home(const struct env *env);
+/* The gateway as programs inside reach it: "http://127.0.0.1:8080" in a VM, a port of its own in dir. Nothing follows
+ * the port: a proxy variable takes it as it is, a base URL with its path behind it. NULL: this sandbox listens nowhere.
+ * Belongs to env. */
+const char *env_gateway_url(const struct env *env);
+/* The base environment of all jobs that start from now on, on any connection; an env_exec's own entries win. The tool
+ * daemon keeps it in memory only, so it lasts while the sandbox runs (also over a daemon that ends, and a pause) and is
+ * gone after a power-off: *has says whether one was set since. Tokens may be in it. */
+int env_has_environ(struct env *env, bool *has, struct err *err);
+/* pairs: "KEY=value", NULL-terminated; replaces the one before. NULL or none: an empty one, which counts as set.
+ * -EINVAL: an entry without a name, or more than 256 entries or 64 KiB. */
+int env_set_environ(struct env *env, const char *const *pairs, struct err *err);
 
 /* Every exec is a job with an id that the tool daemon keeps, with its output and exit code, until it is
  * acknowledged. Standard output and standard error go, in the order written, to one file of the job. */

@@ -38,7 +38,7 @@ enum wire_type {
 };
 
 enum wire_op {
-	WIRE_HELLO = 1, /* VERSION, TIME; payload: entropy -> VERSION, HOME */
+	WIRE_HELLO = 1, /* VERSION, TIME; payload: entropy -> VERSION, HOME, URL? */
 	WIRE_START,	/* JOB, CWD?, TIMEOUT?, ARGV+, ENVIRON* */
 	WIRE_POLL,	/* JOB, SINCE, WAIT -> STATE, EXIT, FLAGS, SIZE */
 	WIRE_OUTPUT,	/* JOB, OFFSET, MAX -> payload */
@@ -48,10 +48,12 @@ enum wire_op {
 	WIRE_READ,	/* PATH, OFFSET, MAX, GUARD? -> SIZE, GENERATION; payload */
 	WIRE_APPEND,	/* PATH, FLAGS, GUARD?; payload: appended at once */
 	WIRE_PUT, /* PATH, FLAGS, GUARD?: begins to replace a file; the one before that was not ended is forgotten */
-	WIRE_PUT_DATA, /* payload: the next bytes */
-	WIRE_PUT_END,  /* puts it in place */
-	WIRE_REMOVE,   /* PATH */
-	WIRE_SHUTDOWN, /* ends all jobs and the daemon; in a VM powers off. The answer comes first */
+	WIRE_PUT_DATA,	  /* payload: the next bytes */
+	WIRE_PUT_END,	  /* puts it in place */
+	WIRE_REMOVE,	  /* PATH */
+	WIRE_SHUTDOWN,	  /* ends all jobs and the daemon; in a VM powers off. The answer comes first */
+	WIRE_SET_ENVIRON, /* ENVIRON*: base environment of all later jobs */
+	WIRE_HAS_ENVIRON, /* -> STATE: 1 if one was set */
 	WIRE_OPS,
 };
 
@@ -80,6 +82,7 @@ enum wire_tag {
 	WIRE_CODE,	 /* errno; numbers are those of Linux x86-64 on both sides */
 	WIRE_TEXT,
 	WIRE_GUARD, /* patterns of protected paths, see backend/base/guard.h */
+	WIRE_URL,   /* where programs in the sandbox reach the gateway */
 	WIRE_TAGS,
 };
 

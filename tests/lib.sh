@@ -116,12 +116,12 @@ use_vm() {
 session() {
 	(cd "$P" && printf '%s\n' "${2:-hello}" >"$S/new/$1") && timeout 60 cat "$S/$1/wait/idle" >/dev/null
 }
-# Processes of sandboxes whose command line names our folder.
+# Processes of sandboxes, and the gateway, whose command line names our folder.
 sandbox_pids() {
 	for sandbox_dir in /proc/[0-9]*; do
 		sandbox_line=$({ tr '\0' ' ' <"$sandbox_dir/cmdline"; } 2>/dev/null) || continue
 		case $sandbox_line in
-		*tool-daemon*"$T/"* | *vm-keeper*"$T/"* | *qemu-system*"$T/"*) echo "${sandbox_dir#/proc/}" ;;
+		*tool-daemon*"$T/"* | *vm-keeper*"$T/"* | *qemu-system*"$T/"* | *" gateway "*"$T/"*) echo "${sandbox_dir#/proc/}" ;;
 		esac
 	done
 }

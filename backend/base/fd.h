@@ -33,4 +33,6 @@ int dir_remove(const char *path, struct err *err);
 /* Unix stream sockets. Paths over 107 bytes work: they are reached through a descriptor of their folder. */
 int unix_listen(const char *path, mode_t mode, struct err *err); /* replaces a stale socket; fd or -errno */
 int unix_connect(const char *path, struct err *err);		 /* fd or -errno */
-int unix_peer(int fd, uid_t *uid, pid_t *pid);			 /* SO_PEERCRED */
+/* The same without ever waiting: -EAGAIN if more wait to be accepted than the listener allows. Non-blocking. */
+int unix_connect_now(const char *path, struct err *err);
+int unix_peer(int fd, uid_t *uid, pid_t *pid); /* SO_PEERCRED */

@@ -11,6 +11,8 @@
 #include "fd.h"
 #include "mem.h"
 
+#define BACKLOG 1024 /* a sandbox's connections all at once, while the listener is busy */
+
 /* sun_path holds 108 bytes. A longer path is reached as /proc/self/fd/N/NAME through its folder's descriptor. */
 static int address(const char *path, struct sockaddr_un *sa, int *dirfd)
 {
@@ -46,18 +48,18 @@ int unix_listen(const char *path, mode_t mode, struct err *err)
 	mode_t old = umask(0177); /* the socket must never be open to others, not even for a moment */
 	rc = bind(fd, (struct sockaddr *)&sa, sizeof sa) ? -errno : 0;
 	umask(old);
-	if (!rc && (chmod(path, mode) || listen(fd, 128)))
+	if (!rc && (chmod(path, mode) || listen(fd, BACKLOG)))
 		rc = -errno;
 	if (rc)
 		return err_sys(err, -rc, "cannot listen on %s", path);
 	return take_fd(&fd);
 }
 
-int unix_connect(const char *path, struct err *err)
+static int unix_dial(const char *path, int flags, struct err *err)
 {
 	struct sockaddr_un sa;
 	CLEAN_FD int dir = -1;
-	CLEAN_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CLEAN_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
 	int rc = fd < 0 ? -errno : address(path, &sa, &dir);
 	if (!rc)
 		while ((rc = connect(fd, (struct sockaddr *)&sa, sizeof sa) ? -errno : 0) == -EINTR)
@@ -65,6 +67,16 @@ int unix_connect(const char *path, struct err *err)
 	if (rc)
 		return err_sys(err, -rc, "cannot connect to %s", path);
 	return take_fd(&fd);
+}
+
+int unix_connect(const char *path, struct err *err)
+{
+	return unix_dial(path, 0, err);
+}
+
+int unix_connect_now(const char *path, struct err *err)
+{
+	return unix_dial(path, SOCK_NONBLOCK, err);
 }
 
 int unix_peer(int fd, uid_t *uid, pid_t *pid)

@@ -1,9 +1,11 @@
-/* The guest program: PID 1 of a VM, its tool daemon and its end of the port to the keeper. The main thread runs the
- * mux; connections and jobs have threads of their own (tools.c, job_run.c). Must never exit, since that is a kernel
- * panic. */
+/* The guest program: PID 1 of a VM, its tool daemon, its end of the port to the keeper, and what listens on 127.0.0.1
+ * for the gateway's clients, whose connections become streams of that port. The main thread runs the mux; connections
+ * and jobs have threads of their own (tools.c, job_run.c). Must never exit, since that is a kernel panic. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +22,7 @@
 #include "backend/base/mem.h"
 #include "boot.h"
 #include "sandbox/mux.h"
+#include "sandbox/net.h"
 #include "tools.h"
 
 #define PORT_NAME "berthfs.mux"
@@ -33,6 +36,7 @@
 struct init {
 	struct tools *tools;
 	struct mux *mux;
+	int net;  /* listens on NET_PORT; what cannot be relayed now waits there */
 	int stop; /* eventfd */
 	bool said_ready;
 };
@@ -87,6 +91,38 @@ static int on_accept(void *arg, const char *kind)
 	return rc ? rc : s[0];
 }
 
+/* ---- the way to the gateway ---- */
+
+static int net_listen(void)
+{
+	struct sockaddr_in a = {
+		.sin_family = AF_INET, .sin_port = htons(NET_PORT), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int on = 1;
+	CLEAN_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+	    bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 128)) {
+		boot_say("cannot listen on port %d: %s", NET_PORT, strerror(errno));
+		return -1;
+	}
+	return take_fd(&fd);
+}
+
+static bool net_room(const struct init *init)
+{
+	return mux_state(init->mux) == MUX_LIVE && mux_guest_streams(init->mux) < MUX_GUEST_STREAMS;
+}
+
+static void net_accept(struct init *init)
+{
+	while (net_room(init)) {
+		int on = 1, fd = accept4(init->net, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0)
+			return;
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+		mux_open(init->mux, "net", fd, NULL);
+	}
+}
+
 /* ---- what the tool daemon asks of the machine ---- */
 
 static void on_hello(void *arg, int64_t time_ms, const void *entropy, size_t n)
@@ -132,6 +168,10 @@ static void start(struct init *init)
 				      .hello = on_hello,
 				      .shutdown = on_shutdown,
 				      .arg = init};
+	char url[40];
+	snprintf(url, sizeof url, "http://127.0.0.1:%d", NET_PORT);
+	init->net = net_listen();
+	config.url = init->net < 0 ? NULL : url;
 	static const struct mux_ops ops = {.accept = on_accept};
 	init->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (init->stop < 0 || tools_new(&config, &init->tools, &err) ||
@@ -145,9 +185,13 @@ static bool turn(struct init *init, int ms)
 	bool down = mux_state(init->mux) == MUX_DOWN;
 	if (down)
 		try_port(init);
-	struct pollfd p[2] = {{.fd = mux_fd(init->mux), .events = POLLIN}, {.fd = init->stop, .events = POLLIN}};
-	poll(p, 2, down && (ms < 0 || ms > PORT_RETRY) ? PORT_RETRY : ms);
+	struct pollfd p[3] = {{.fd = mux_fd(init->mux), .events = POLLIN},
+			      {.fd = init->stop, .events = POLLIN},
+			      {.fd = net_room(init) ? init->net : -1, .events = POLLIN}};
+	poll(p, 3, down && (ms < 0 || ms > PORT_RETRY) ? PORT_RETRY : ms);
 	mux_work(init->mux);
+	if (p[2].revents)
+		net_accept(init);
 	return p[1].revents != 0;
 }
 

@@ -255,6 +255,38 @@ int jobs_start(struct jobs *jobs, const struct env_exec *exec, struct err *err)
 
 /* ---- the rest ---- */
 
+int jobs_set_environ(struct jobs *jobs, const char *const *pairs, struct err *err)
+{
+	size_t n = 0, bytes = 0;
+	for (; pairs && pairs[n]; n++) {
+		bytes += strlen(pairs[n]) + 1;
+		if (*pairs[n] == '=' || !strchr(pairs[n], '='))
+			return err_set(err, EINVAL, "an entry of the environment is not NAME=value");
+		if (n == JOB_ENVIRON || bytes > JOB_ENVIRON_BYTES)
+			return err_set(err, EINVAL, "the environment has more than %d entries or %d bytes", JOB_ENVIRON,
+				       JOB_ENVIRON_BYTES);
+	}
+	char **base = xcalloc(n + 1, sizeof *base);
+	for (size_t i = 0; i < n; i++)
+		base[i] = xstrdup(pairs[i]);
+	pthread_mutex_lock(&jobs->lock);
+	char **old = jobs->base;
+	jobs->base = base;
+	pthread_mutex_unlock(&jobs->lock);
+	for (char **p = old; p && *p; p++)
+		free(*p);
+	free(old);
+	return 0;
+}
+
+bool jobs_has_environ(struct jobs *jobs)
+{
+	pthread_mutex_lock(&jobs->lock);
+	bool has = jobs->base != NULL;
+	pthread_mutex_unlock(&jobs->lock);
+	return has;
+}
+
 int jobs_kill(struct jobs *jobs, const char *id, struct err *err)
 {
 	if (!job_id_ok(id))

@@ -22,7 +22,10 @@
 #include "sandbox/sandbox.h"
 
 #define JOB_OUTPUT_MAX (256ULL << 20) /* more output than this ends a job */
-#define JOB_MARK       "BERTHFS_JOB=" /* followed by the jobs folder, "/" and the id, in every job's environment */
+
+#define JOB_ENVIRON	  256 /* entries of the base environment, and its bytes */
+#define JOB_ENVIRON_BYTES 65536
+#define JOB_MARK	  "BERTHFS_JOB=" /* followed by the jobs folder, "/" and the id, in every job's environment */
 
 struct jobs;
 
@@ -47,6 +50,10 @@ void jobs_stop(struct jobs *jobs);
 
 /* argv and environ NULL-terminated; cwd absolute or NULL: home. 0 also if the id is known; -errno of exec or chdir. */
 int jobs_start(struct jobs *jobs, const struct env_exec *exec, struct err *err);
+/* The base environment of jobs that start from here on: "KEY=value", copied; it replaces the one before. -EINVAL: an
+ * entry without a name, or too much of it. */
+int jobs_set_environ(struct jobs *jobs, const char *const *pairs, struct err *err);
+bool jobs_has_environ(struct jobs *jobs); /* whether one was set */
 int jobs_kill(struct jobs *jobs, const char *id, struct err *err);
 int jobs_where(struct jobs *jobs, const char *id, char **path, struct err *err);	  /* of what would be kept */
 int jobs_ack(struct jobs *jobs, const char *id, bool keep, char **path, struct err *err); /* -EBUSY while it runs */

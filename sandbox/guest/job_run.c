@@ -61,7 +61,16 @@ static char **make_env(const struct job *job, const char *const *extra)
 	size_t n = 0, more = 0;
 	while (extra && extra[more])
 		more++;
-	char **env = xcalloc(ARRAY_LEN(fixed) + more + 6, sizeof *env);
+	pthread_mutex_lock(&job->jobs->lock);
+	char **const given = job->jobs->base;
+	size_t based = 0;
+	while (given && given[based])
+		based++;
+	char **env = xcalloc(ARRAY_LEN(fixed) + based + more + 6, sizeof *env);
+	char **base = xcalloc(based + 1, sizeof *base);
+	for (size_t i = 0; i < based; i++)
+		base[i] = xstrdup(given[i]);
+	pthread_mutex_unlock(&job->jobs->lock);
 	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
 		env_put(env, &n, xstrdup(fixed[i]));
 	env_put(env, &n, xasprintf("PATH=%s", c->path));
@@ -70,6 +79,9 @@ static char **make_env(const struct job *job, const char *const *extra)
 		env_put(env, &n, xasprintf("USER=%s", c->user));
 		env_put(env, &n, xasprintf("LOGNAME=%s", c->user));
 	}
+	for (size_t i = 0; i < based; i++)
+		env_put(env, &n, base[i]);
+	free(base);
 	for (size_t i = 0; i < more; i++)
 		if (strchr(extra[i], '='))
 			env_put(env, &n, xstrdup(extra[i]));

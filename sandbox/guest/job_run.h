@@ -44,6 +44,7 @@ struct jobs {
 	struct list all, watches;
 	int threads; /* job threads that live */
 	bool stopping;
+	char **base; /* environment of all jobs, NULL-terminated, or NULL */
 };
 
 /* job.c */

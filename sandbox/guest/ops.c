@@ -56,6 +56,7 @@ static int op_hello(struct conn *c, const struct wire_msg *m, struct err *err)
 		c->config->hello(c->config->arg, (int64_t)wire_num(m, WIRE_TIME, 0), m->payload, m->payload_n);
 	wire_add_num(&c->out, WIRE_VERSION_TAG, WIRE_VERSION);
 	wire_add_text(&c->out, WIRE_HOME, c->config->jobs.home);
+	wire_add_text(&c->out, WIRE_URL, c->config->url);
 	return 0;
 }
 
@@ -243,15 +244,41 @@ static int op_shutdown(struct conn *c, const struct wire_msg *m, struct err *err
 	return 0;
 }
 
+static int op_set_environ(struct conn *c, const struct wire_msg *m, struct err *err)
+{
+	char **env = NULL;
+	int rc = get_list(m, WIRE_ENVIRON, &env) ? jobs_set_environ(c->jobs, (const char *const *)env, err)
+						 : missing("usable environment", err);
+	free_list(env);
+	return rc;
+}
+
+static int op_has_environ(struct conn *c, const struct wire_msg *m, struct err *err)
+{
+	wire_add_num(&c->out, WIRE_STATE, jobs_has_environ(c->jobs));
+	return 0;
+}
+
 static const struct op {
 	int (*run)(struct conn *c, const struct wire_msg *m, struct err *err);
 	bool as_user; /* with the file rights of the tools' user */
 } ops[WIRE_OPS] = {
-	[WIRE_HELLO] = {op_hello, false},   [WIRE_START] = {op_start, false},	    [WIRE_POLL] = {op_poll, false},
-	[WIRE_OUTPUT] = {op_output, false}, [WIRE_KILL] = {op_kill, false},	    [WIRE_ACK] = {op_ack, false},
-	[WIRE_STAT] = {op_stat, true},	    [WIRE_READ] = {op_read, true},	    [WIRE_APPEND] = {op_append, true},
-	[WIRE_PUT] = {op_put, true},	    [WIRE_PUT_DATA] = {op_put_data, true},  [WIRE_PUT_END] = {op_put_end, true},
-	[WIRE_REMOVE] = {op_remove, true},  [WIRE_SHUTDOWN] = {op_shutdown, false},
+	[WIRE_HELLO] = {op_hello, false},
+	[WIRE_START] = {op_start, false},
+	[WIRE_POLL] = {op_poll, false},
+	[WIRE_OUTPUT] = {op_output, false},
+	[WIRE_KILL] = {op_kill, false},
+	[WIRE_ACK] = {op_ack, false},
+	[WIRE_STAT] = {op_stat, true},
+	[WIRE_READ] = {op_read, true},
+	[WIRE_APPEND] = {op_append, true},
+	[WIRE_PUT] = {op_put, true},
+	[WIRE_PUT_DATA] = {op_put_data, true},
+	[WIRE_PUT_END] = {op_put_end, true},
+	[WIRE_REMOVE] = {op_remove, true},
+	[WIRE_SHUTDOWN] = {op_shutdown, false},
+	[WIRE_SET_ENVIRON] = {op_set_environ, false},
+	[WIRE_HAS_ENVIRON] = {op_has_environ, false},
 };
 
 int ops_run(struct conn *c, const struct wire_msg *m, struct err *err)

@@ -31,6 +31,7 @@ int tools_new(const struct tools_config *config, struct tools **out, struct err 
 	struct tools *t = xcalloc(1, sizeof *t);
 	t->config = *config;
 	t->config.jobs.home = xstrdup(config->jobs.home);
+	t->config.url = xstrdup(config->url);
 	t->protect = protect_new(t->config.jobs.home);
 	*out = t;
 	return jobs_new(&config->jobs, &t->jobs, err);

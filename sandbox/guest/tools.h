@@ -9,6 +9,7 @@
 #include "job.h"
 
 struct tools_config {
+	const char *url;	 /* of the gateway as programs here reach it, or NULL */
 	struct jobs_config jobs; /* home and drop, uid, gid also hold for file requests */
 	/* Host's time (ms since 1970) and random bytes, at each hello; NULL: not wanted. Any thread. */
 	void (*hello)(void *arg, int64_t time_ms, const void *entropy, size_t n);

@@ -1,4 +1,5 @@
-/* The tool daemon of kind dir as a process: berthfs tool-daemon --socket S --home H --jobs J --lock L --log F.
+/* The tool daemon of kind dir as a process: berthfs tool-daemon --socket S --home H --jobs J --lock L --log F
+ * --net N, the file that names the gateway's socket.
  * Puts itself into the background, so that it outlives who started it, and the first process ends only when requests
  * can be served (0), or with the reason on standard error (1). Main thread: accept loop. */
 #include "tools_main.h"
@@ -20,10 +21,11 @@
 #include "backend/base/fd.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "relay.h"
 #include "tools.h"
 
 struct daemon {
-	const char *socket, *home, *jobs, *lock, *log;
+	const char *socket, *home, *jobs, *lock, *log, *net;
 	int listen, signals, stop, ready;
 	struct tools *tools;
 };
@@ -60,11 +62,8 @@ static int parse(int argc, char **argv, struct daemon *d)
 	const struct {
 		const char *name;
 		const char **value;
-	} options[] = {{"--socket", &d->socket},
-		       {"--home", &d->home},
-		       {"--jobs", &d->jobs},
-		       {"--lock", &d->lock},
-		       {"--log", &d->log}};
+	} options[] = {{"--socket", &d->socket}, {"--home", &d->home}, {"--jobs", &d->jobs},
+		       {"--lock", &d->lock},	 {"--log", &d->log},   {"--net", &d->net}};
 	for (int i = 0; i < argc; i++)
 		for (size_t o = 0; o < ARRAY_LEN(options); o++)
 			if (!strcmp(argv[i], options[o].name) && i + 1 < argc)
@@ -112,6 +111,10 @@ static int begin(struct daemon *d, struct err *err)
 	if (d->signals < 0 || d->stop < 0)
 		return err_sys(err, errno, "cannot make a descriptor");
 	int rc = take_lock(d->lock, err);
+	int port = rc ? rc : relay_start(d->net, err);
+	CLEAN_FREE char *url = xasprintf("http://127.0.0.1:%d", port);
+	config.url = url;
+	rc = port < 0 ? port : 0;
 	rc = rc ? rc : tools_new(&config, &d->tools, err);
 	if (rc)
 		return rc;

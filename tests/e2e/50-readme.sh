@@ -34,7 +34,7 @@ equal "every line works" $code 0
 [ $code = 0 ] || { sed 's/^/# /' "$T/said" "$T/typed"; cat "$M/error"; }
 said=$(cat "$T/said")
 contains "ls shows what the README says" "$(sed -n '1,/status/p' "$T/said" | tr '\n' ' ')" \
-	"README config error events index projects sessions status"
+	"README config error events gateway index projects sessions status"
 contains "the answer" "$said" "It added where it has to multiply."
 contains "a check passes" "$said" "pass	"
 contains "the branch has the work" "$said" "square, not double"

@@ -30,4 +30,3 @@ contains "a model answers" "$said" "It says hello."
 contains "and costs nothing" "$said" "$(printf '2\t280\t14\t0\t0.000000\tollama/qwen3:8b')"
 contains "another goes on" "$said" "There is none."
 contains "it was asked by its name there" "$(cat "$T/port.asked")" "qwen3:8b qwen3:8b qwen3:8b"
-"$ROOT/build/tests/gwctl" stop 2>/dev/null

@@ -222,6 +222,23 @@ os.makedirs(files + "/npm")
 open(files + "/npm/berthtest", "w").write(json.dumps({"name": "berthtest", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {
     "name": "berthtest", "version": "1.0.0", "dist": {"tarball": "https://index.test/npm/x.tgz", "shasum": "0" * 40}}}}))
 program("npm view", lambda: True, "npm", "view", "berthtest", "name", "--registry", "https://index.test/npm/", "--cafile", ca, "--fetch-retries", "0")
+import hashlib, io, tarfile
+tar = io.BytesIO()
+with tarfile.open(fileobj=tar, mode="w:gz") as z:
+    for name, text in (("Cargo.toml", '[package]\nname = "berthtest"\nversion = "1.0.0"\n'), ("src/lib.rs", "")):
+        info = tarfile.TarInfo("berthtest-1.0.0/" + name)
+        info.size = len(text)
+        z.addfile(info, io.BytesIO(text.encode()))
+for d, name, data in (("", "config.json", b'{"dl":"https://index.test/cargo/dl"}'), ("/dl/berthtest/1.0.0", "download", tar.getvalue()), ("/be/rt", "berthtest", json.dumps(
+        {"name": "berthtest", "vers": "1.0.0", "deps": [], "cksum": hashlib.sha256(tar.getvalue()).hexdigest(), "features": {}, "yanked": False}).encode())):
+    os.makedirs(files + "/cargo" + d, exist_ok=True)
+    open(files + "/cargo" + d + "/" + name, "wb").write(data)
+os.makedirs(gw.dir + "/rust/src")
+open(gw.dir + "/rust/src/lib.rs", "w").close()
+open(gw.dir + "/rust/Cargo.toml", "w").write('[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nberthtest = { version = "1", registry = "t" }\n')
+env.update(CARGO_HOME=gw.dir + "/cargo", CARGO_REGISTRIES_T_INDEX="sparse+https://index.test/cargo/", CARGO_HTTP_CAINFO=ca, CARGO_NET_RETRY="0",
+           RUSTUP_HOME=os.environ.get("RUSTUP_HOME", os.path.expanduser("~/.rustup")))
+program("cargo fetch", lambda: any("berthtest-1.0.0.crate" in fs for _, _, fs in os.walk(gw.dir + "/cargo")), "cargo", "fetch", "--manifest-path", gw.dir + "/rust/Cargo.toml")
 os.makedirs(files + "/apt")
 open(files + "/apt/Packages", "w").write("Package: berthtest\nVersion: 1.0\nArchitecture: all\nMaintainer: x\nDescription: x\nFilename: ./x.deb\nSize: 1\nSHA256: %s\n" % ("0" * 64))
 for d in ("etc/preferences.d", "etc/apt.conf.d", "state/lists/partial", "cache/archives/partial"):

@@ -16,9 +16,10 @@ def sh(*args, **kw):
 
 
 def mount():
-    r = sh(BERTHFS, "mount", M)
+    with open(gw.dir + "/mount.log", "ab") as f:  # no pipe: what is started keeps it
+        r = subprocess.run([BERTHFS, "mount", M], env=gw.env, stdout=f, stderr=f, timeout=90)
     if r.returncode:
-        print("# " + r.stdout.decode())
+        print("# " + open(gw.dir + "/mount.log").read())
     return r.returncode == 0
 
 
@@ -187,8 +188,8 @@ check("a model that nobody serves", words and "no provider is known" in words, w
 PROVIDERS = "provider.anthropic.url = %s\nprovider.ollama.url = %s\nprovider.resp.kind = responses\nprovider.resp.url = %s/v1\nprovider.resp.key = anthropic\n" % (up.url, up.url, up.url)
 PROVIDERS += "model.resp/gpt-test.thinking = on\n"
 write(M + "/config", CONFIG + PROVIDERS)
-gw.start()
-gw.ctl("key", "anthropic", data=KEY.encode())
+within(15, lambda: gw.ctl("status", fail=True) is None)
+write(M + "/gateway/keys/anthropic", KEY + "\n")
 
 # ---- every format through every fault, unattended, at the same time; the daemon dies in the middle ----
 brain = {}

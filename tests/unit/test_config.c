@@ -83,9 +83,24 @@ TEST(known_but_not_built)
 	CHECK(refused("sandbox = container", "not built yet"));
 	CHECK_INT(err.code, EOPNOTSUPP);
 	CHECK(refused("sandbox = ssh:box", "not built yet"));
-	CHECK(refused("network = internet", "not built yet"));
+	CHECK(refused("http.listen = 127.0.0.1:80", "not built yet"));
 	CHECK(refused("model = claude-code", "not built yet"));
 	CHECK_INT(err.code, EOPNOTSUPP);
+}
+
+TEST(addresses)
+{
+	static const char *const good[] = {"off", "127.0.0.1:8081", "[::1]:1", "0.0.0.0:65535"};
+	static const char *const bad[] = {
+		"",	  "on",	   "127.0.0.1",	   "127.0.0.1:0", "127.0.0.1:65536", "localhost:80", "127.0.0.1:80 x",
+		"::1:80", "[::1]", "127.0.0.1:80/"};
+	for (size_t i = 0; i < ARRAY_LEN(good); i++)
+		CHECK_INT(value_check("gateway.listen", good[i], NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		CHECK_INT(value_check("gateway.listen", bad[i], NULL), -EINVAL);
+	CHECK_INT(value_check("ledger.sync", "each", NULL), 0);
+	CHECK_INT(value_check("ledger.sync", "often", NULL), -EINVAL);
+	CHECK_INT(value_check("network", "registries", NULL), 0);
 }
 
 /* Each default that the first file shows holds when its # is taken away, alone and all together. */

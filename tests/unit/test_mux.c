@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "backend/base/mem.h"
 #include "check.h"
 #include "sandbox/mux.h"
+#include "sandbox/mux_stream.h"
 
 #define PEERS 64
 
@@ -249,6 +251,186 @@ TEST(many_streams_and_the_limit)
 	settle(p, 0);
 	CHECK_INT(mux_streams(p->guest.mux), 0);
 	CHECK_INT(mux_streams(p->host.mux), 0);
+	pair_free(p);
+}
+
+/* ---- what the guest opens ---- */
+
+static size_t stuff(int fd)
+{
+	static const char junk[65536];
+	size_t n = 0;
+	for (ssize_t r; (r = write(fd, junk, sizeof junk)) > 0;)
+		n += (size_t)r;
+	return n;
+}
+
+static size_t drain(int fd)
+{
+	char room[65536];
+	size_t n = 0;
+	for (ssize_t r; (r = read(fd, room, sizeof room)) > 0;)
+		n += (size_t)r;
+	return n;
+}
+
+TEST(guest_opens_so_many_and_the_host_always_can)
+{
+	struct pair *p = pair_new();
+	struct err err = ERR_INIT;
+	int fds[MUX_GUEST_STREAMS];
+	for (int i = 0; i < MUX_GUEST_STREAMS; i++)
+		fds[i] = open_stream(p, &p->guest);
+	settle(p, 0);
+	CHECK_INT(p->host.n, MUX_GUEST_STREAMS);
+	CHECK_INT(mux_guest_streams(p->host.mux), MUX_GUEST_STREAMS);
+	CHECK_INT(mux_open(p->guest.mux, "net", dup(fds[0]), &err), -EMFILE);
+	int tool = open_stream(p, &p->host);
+	settle(p, 0);
+	CHECK_INT(transfer(p, tool, p->guest.accepted[0], 300000), 300000);
+	close(fds[9]);
+	shutdown(p->host.accepted[9], SHUT_WR);
+	settle(p, 0);
+	CHECK_INT(mux_guest_streams(p->host.mux), MUX_GUEST_STREAMS - 1);
+	fds[9] = open_stream(p, &p->guest);
+	settle(p, 0);
+	CHECK_INT(transfer(p, fds[9], p->host.accepted[MUX_GUEST_STREAMS], 300000), 300000);
+	for (int i = 0; i < MUX_GUEST_STREAMS; i++)
+		close(fds[i]);
+	close(tool);
+	pair_free(p);
+}
+
+/* A guest that is not ours and keeps to no limit: frames by hand. */
+TEST(guest_that_opens_more_is_refused)
+{
+	struct side host = {0};
+	int s[2], refused = 0;
+	CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+	side_new(&host, MUX_HOST);
+	mux_port(host.mux, s[0]);
+	unsigned char hello[41], frame[12] = {1, 0, 0, 0, 0, 0, 0, 0, 3, 'n', 'e', 't'};
+	CHECK_INT(fd_read_full(s[1], hello, sizeof hello), 0);
+	unsigned char own[8];
+	memcpy(own, hello + 25, 8);
+	memcpy(hello + 33, own, 8); /* "yours as I have seen it" */
+	hello[25] ^= 1;		    /* and an epoch of mine */
+	CHECK_INT(fd_write_full(s[1], hello, sizeof hello), 0);
+	for (int i = 0; i < MUX_GUEST_STREAMS + 300; i++) {
+		int id = 2 * i + 3;
+		frame[3] = (unsigned char)(id >> 8);
+		frame[4] = (unsigned char)id;
+		CHECK_INT(fd_write_full(s[1], frame, sizeof frame), 0);
+		mux_work(host.mux);
+	}
+	CHECK_INT(mux_state(host.mux), MUX_LIVE);
+	CHECK_INT(mux_guest_streams(host.mux), MUX_GUEST_STREAMS);
+	CHECK_INT(host.n, MUX_GUEST_STREAMS);
+	fd_nonblock(s[1]);
+	unsigned char in[9];
+	for (mux_work(host.mux); read(s[1], in, 9) == 9; mux_work(host.mux)) {
+		CHECK(in[0] == 4 || in[0] == 'H');
+		refused += in[0] == 4;
+		if (in[0] == 'H')
+			CHECK_INT(fd_read_full(s[1], hello, in[8]), 0);
+	}
+	CHECK_INT(refused, 300);
+	mux_free(host.mux);
+	for (int i = 0; i < host.n; i++)
+		close(host.accepted[i]);
+	close(s[1]);
+}
+
+/* Everything the guest can send is sent and nobody reads it: the host holds little, and tools go on. */
+TEST(flood_that_nobody_reads)
+{
+	struct pair *p = pair_new();
+	int fds[MUX_GUEST_STREAMS];
+	for (int i = 0; i < MUX_GUEST_STREAMS; i++)
+		fds[i] = open_stream(p, &p->guest);
+	settle(p, 0);
+	size_t sent = 0;
+	for (int round = 0; round < 50; round++) {
+		size_t now = 0;
+		for (int i = 0; i < MUX_GUEST_STREAMS; i++)
+			now += stuff(fds[i]);
+		settle(p, 0);
+		sent += now;
+		if (!now)
+			break;
+	}
+	size_t held = 0, room = 0, most = 0;
+	for (int i = 0; i < MUX_BUCKETS; i++)
+		for (struct mux_stream *t = p->host.mux->buckets[i]; t; t = t->next) {
+			size_t n = t->out.n - t->out_at;
+			held += n;
+			room += t->out.cap;
+			most = n > most ? n : most;
+		}
+	printf("# %zu KiB sent, %zu held in %zu\n", sent >> 10, held >> 10, room >> 10);
+	CHECK(held > 0 && most <= MUX_GUEST_CREDIT);
+	CHECK(room <= 2 * MUX_GUEST_STREAMS * MUX_GUEST_CREDIT);
+	int tool = open_stream(p, &p->host);
+	settle(p, 0);
+	CHECK_INT(transfer(p, tool, p->guest.accepted[0], 1000000), 1000000);
+	CHECK_INT(transfer(p, p->guest.accepted[0], tool, 1000000), 1000000);
+	for (int i = 0; i < MUX_GUEST_STREAMS; i++)
+		close(fds[i]);
+	close(tool);
+	pair_free(p);
+}
+
+/* Many busy streams of the guest, all read as fast as they come, through a port that takes little at a time: a tool's
+ * answer waits for half a MiB of them at most, and they get the same share. */
+TEST(busy_streams_share_and_tools_go_first)
+{
+	enum { N = 200 };
+	struct pair *p = pair_new();
+	int fds[N], tool = open_stream(p, &p->host);
+	size_t got[N] = {0}, all = 0, worst = 0, asked_at = 0;
+	int answers = 0;
+	bool waiting = false;
+	settle(p, 0);
+	for (int i = 0; i < N; i++)
+		fds[i] = open_stream(p, &p->guest);
+	settle(p, 0);
+	struct pollfd f[2] = {{.fd = mux_fd(p->host.mux), .events = POLLIN},
+			      {.fd = mux_fd(p->guest.mux), .events = POLLIN}};
+	for (int64_t end = clock_mono_ms() + 30000; all < (128 << 20) && clock_mono_ms() < end;) {
+		char c;
+		for (int i = 0; i < N; i++)
+			stuff(fds[i]);
+		if (!waiting && write(p->guest.accepted[0], "x", 1) == 1) {
+			waiting = true;
+			asked_at = all;
+		}
+		poll(f, 2, 0);
+		mux_work(p->guest.mux);
+		mux_work(p->host.mux);
+		for (int i = 0; i < N; i++) {
+			size_t n = drain(p->host.accepted[i]);
+			got[i] += n;
+			all += n;
+		}
+		if (waiting && read(tool, &c, 1) == 1) {
+			waiting = false;
+			answers++;
+			worst = all - asked_at > worst ? all - asked_at : worst;
+		}
+	}
+	size_t least = got[0], most = got[0];
+	for (int i = 1; i < N; i++) {
+		least = got[i] < least ? got[i] : least;
+		most = got[i] > most ? got[i] : most;
+	}
+	printf("# %d answers, at most %zu KiB before one; shares %zu to %zu KiB\n", answers, worst >> 10, least >> 10,
+	       most >> 10);
+	CHECK(answers > 20);
+	CHECK(worst <= 1 << 20);
+	CHECK(least * 2 > most);
+	for (int i = 0; i < N; i++)
+		close(fds[i]);
+	close(tool);
 	pair_free(p);
 }
 

@@ -1,0 +1,162 @@
+/* Relays connections to a port of 127.0.0.1 into the gateway's unix socket, with half-close and at most 64 KiB a
+ * connection on the way. One thread accepts, and each connection has one of its own. Must never hold more than
+ * RELAY_CONNECTIONS of them. */
+#include "relay.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "sandbox/net.h"
+
+#define ROOM	 (32 * 1024) /* a direction */
+#define STACK	 (128 * 1024)
+#define AGAIN_MS 50 /* after an accept that failed for want of descriptors */
+
+struct relay {
+	int listener;
+	char *note;
+	sem_t free; /* connections that may still be accepted */
+};
+
+struct way {
+	int from, to;
+	bool end, done; /* from has ended; and to knows */
+	size_t at, n;
+	char room[ROOM];
+};
+
+struct link {
+	struct relay *relay;
+	int fd;
+	struct way ways[2];
+};
+
+/* Reads and writes what goes at once. False: the connection is broken. */
+static bool move(struct way *w)
+{
+	if (!w->end && w->at == w->n) {
+		ssize_t n = recv(w->from, w->room, sizeof w->room, MSG_DONTWAIT);
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			return false;
+		w->end = n == 0;
+		w->at = 0;
+		w->n = n > 0 ? (size_t)n : 0;
+	}
+	while (w->at < w->n) {
+		ssize_t n = send(w->to, w->room + w->at, w->n - w->at, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN;
+		w->at += (size_t)n;
+	}
+	if (w->end && !w->done) {
+		shutdown(w->to, SHUT_WR);
+		w->done = true;
+	}
+	return true;
+}
+
+static void pump(struct way *a, struct way *b)
+{
+	while (!a->done || !b->done) {
+		struct pollfd p[2] = {{.fd = a->from}, {.fd = b->from}};
+		p[0].events = (short)((!a->end && a->at == a->n ? POLLIN : 0) | (b->at < b->n ? POLLOUT : 0));
+		p[1].events = (short)((!b->end && b->at == b->n ? POLLIN : 0) | (a->at < a->n ? POLLOUT : 0));
+		/* of one that nothing is wanted of, a hang-up would be told again and again */
+		for (int i = 0; i < 2; i++)
+			if (!p[i].events)
+				p[i].fd = -1;
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return;
+		if (!move(a) || !move(b))
+			return;
+	}
+}
+
+static void *serve(void *arg)
+{
+	struct link *l = arg;
+	int out = net_dial(l->relay->note);
+	if (out >= 0) {
+		l->ways[0].from = l->ways[1].to = l->fd;
+		l->ways[0].to = l->ways[1].from = out;
+		pump(&l->ways[0], &l->ways[1]);
+	}
+	fd_close(&out);
+	fd_close(&l->fd);
+	sem_post(&l->relay->free);
+	free(l);
+	return NULL;
+}
+
+static void begin(struct relay *r, int fd)
+{
+	struct link *l = xcalloc(1, sizeof *l);
+	pthread_attr_t attr;
+	pthread_t thread;
+	int on = 1;
+	l->relay = r;
+	l->fd = fd;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attr, serve, l)) {
+		close(fd);
+		free(l);
+		sem_post(&r->free);
+	}
+	pthread_attr_destroy(&attr);
+}
+
+static void *accept_all(void *arg)
+{
+	struct relay *r = arg;
+	for (;;) {
+		while (sem_wait(&r->free))
+			;
+		int fd = -1;
+		while ((fd = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
+			if (errno != EINTR && errno != ECONNABORTED)
+				clock_sleep_ms(AGAIN_MS);
+		begin(r, fd);
+	}
+	return NULL;
+}
+
+int relay_start(const char *note, struct err *err)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof a;
+	CLEAN_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	pthread_t thread;
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) || listen(fd, 128) ||
+	    getsockname(fd, (struct sockaddr *)&a, &n))
+		return err_sys(err, errno, "cannot listen for the gateway's clients");
+	struct relay *r = xcalloc(1, sizeof *r);
+	sem_init(&r->free, 0, RELAY_CONNECTIONS);
+	r->note = xstrdup(note);
+	r->listener = take_fd(&fd);
+	int rc = pthread_create(&thread, NULL, accept_all, r);
+	if (rc) {
+		close(r->listener);
+		free(r->note);
+		free(r);
+		return err_sys(err, rc, "cannot start a thread");
+	}
+	pthread_detach(thread);
+	return ntohs(a.sin_port);
+}

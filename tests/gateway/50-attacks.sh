@@ -1,0 +1,4 @@
+#!/bin/sh
+# The tests stand in attacks.py.
+cd "$(dirname "$0")" || exit 1
+exec python3 attacks.py

@@ -1,0 +1,304 @@
+# What a hostile client or provider may try, class by class, against a running gateway: sizes, counts, injection, ways
+# around routes and tokens, answers that lie, revoking at each stage, races over restarts.
+import os, sys
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from peers import *
+import gzip
+from concurrent.futures import ThreadPoolExecutor
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(16384, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+up = Provider()
+gw = Instance()
+# ---- what stands in the gateway's surroundings must not steer it ----
+decoy_hits = []
+decoy = socket.create_server(("127.0.0.1", 0))
+def lure():
+    while True:
+        c, _ = decoy.accept()
+        decoy_hits.append(c.recv(1000))
+        c.close()
+threading.Thread(target=lure, daemon=True).start()
+os.makedirs(gw.dir + "/home")
+open(gw.dir + "/home/.netrc", "w").write("machine 127.0.0.1 login netrc-user password netrc-password\n")
+open(gw.dir + "/home/.curlrc", "w").write("proxy = http://127.0.0.1:%d\n" % decoy.getsockname()[1])
+for v in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+    gw.env[v] = "http://127.0.0.1:%d" % decoy.getsockname()[1]
+TCP = socket.create_server(("127.0.0.1", 0))
+tcp = TCP.getsockname()
+TCP.close()
+gw.start("127.0.0.1:%d" % tcp[1])
+S = gw.sock
+gw.ctl("policy-set", data=policy(up).encode())
+gw.ctl("key", "anthropic", data=KEY.encode())
+engine = gw.ctl("mint", "engine", "7", "app", "none", "")
+box = gw.dir + "/box.sock"
+sandbox = gw.ctl("mint", "sandbox", "7", "app", "none", box)
+
+
+def rss():
+    return int(re.search(r"VmRSS:\s+(\d+)", open("/proc/%d/status" % gw.pid).read()).group(1))
+
+
+def quick(n=20):
+    """Another client's median time meanwhile."""
+    times = []
+    for _ in range(n):
+        t = time.monotonic()
+        equal.last = call(S, "POST", "/v1/messages", engine, message()).status
+        times.append(time.monotonic() - t)
+    return sorted(times)[n // 2]
+
+
+def untouched(name, want, do):
+    n = len(up.requests)
+    got = do()
+    equal(name, (got, len(up.requests) - n), (want, 0))
+
+
+r = call(S, "POST", "/v1/messages", engine, message())
+equal("proxies and .netrc around the gateway are not used", (r.status, decoy_hits, up.requests[-1].h.get("authorization")), (200, [], None))
+
+# ---- sizes and counts ----
+def raw(data, where=S):
+    c = Client(where, 30)
+    try:
+        c.send(data)
+    except OSError:
+        pass
+    c.head()
+    c.close()
+    return c.status
+HEAD = "POST /v1/messages HTTP/1.1\r\nHost: h\r\nx-api-key: %s\r\nContent-Type: application/json\r\n" % engine
+untouched("a header of 64 KiB", 431, lambda: raw((HEAD + "X-A: " + "a" * 65536 + "\r\n\r\n").encode()))
+untouched("2,000 headers", 431, lambda: raw((HEAD + "X: y\r\n" * 2000 + "\r\n").encode()))
+untouched("a path of 1 MB", 414, lambda: raw(b"GET /" + b"a" * 1000000 + b" HTTP/1.1\r\nHost: h\r\n\r\n"))
+
+
+def chunked(total):
+    c = Client(S, 30)
+    c.send((HEAD + "Transfer-Encoding: chunked\r\n\r\n").encode())
+    try:
+        for _ in range(total >> 20):
+            c.send(b"100000\r\n" + b" " * (1 << 20) + b"\r\n")
+        c.send(b"0\r\n\r\n")
+    except OSError:
+        pass
+    c.head()
+    c.close()
+    return c.status
+untouched("a body of 33 MiB, in chunks", 413, lambda: chunked(33 << 20))
+untouched("33 MiB said in Content-Length", 413, lambda: raw((HEAD + "Content-Length: %d\r\n\r\n" % (33 << 20)).encode()))
+
+# ---- much at once ----
+up.script["claude-held"] = lambda c, r: (time.sleep(8), up.reply(c, 200, b"{}"))
+one = (HEAD + "Content-Length: %d\r\n\r\n" % len(json.dumps(message("claude-held")))).encode() + json.dumps(message("claude-held")).encode()
+before = rss()
+c = Client(S)
+c.s.setblocking(False)
+sent, end = 0, time.monotonic() + 3
+while time.monotonic() < end and sent < 64 << 20:
+    try:
+        sent += c.s.send(one * 200)
+    except BlockingIOError:
+        time.sleep(0.01)
+grown = rss() - before
+check("pipelining is bounded: behind one that waits little is taken", grown < 4096 and sent < 8 << 20, grown, sent)
+c.close()
+
+before = rss()
+slow = []
+for i in range(40):
+    c = Client(S, 30)
+    c.send((HEAD + "Content-Length: %d\r\n\r\n" % (31 << 20)).encode())
+    c.s.setblocking(False)
+    slow.append(c)
+end, sent = time.monotonic() + 6, {}
+junk = b" " * (1 << 20)
+while time.monotonic() < end:
+    busy = False
+    for c in slow:
+        try:
+            if sent.get(c, 0) < 30 << 20:
+                sent[c] = sent.get(c, 0) + c.s.send(junk)
+                busy = True
+        except OSError:
+            pass
+    if not busy:
+        time.sleep(0.02)
+grown = rss() - before
+t = quick()
+check("bodies that never end are bounded together: 40 of 30 MiB", grown < 300 << 10, grown)
+check("and hold up nobody", t < 0.2 and equal.last == 200, t, equal.last)
+for c in slow:
+    c.close()
+check("their memory comes back", within(5, lambda: rss() - before < 64 << 10), rss() - before)
+equal("and a large body is taken again", call(S, "POST", "/v1/messages", engine, message(messages=[{"role": "user", "content": "x" * 20_000_000}])).status, 200)
+
+many = []
+for i in range(2300):
+    s = socket.socket(socket.AF_UNIX)
+    s.setblocking(False)
+    within(5, lambda: s.connect_ex(box) in (0, 106))
+    many.append(s)
+closed = 0
+def is_closed(s):
+    s.setblocking(False)
+    try:
+        return s.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+check("a socket has so many connections and no more", within(5, lambda: sum(map(is_closed, many)) >= 252), sum(map(is_closed, many)))
+t = quick()
+check("and other sockets are served meanwhile", t < 0.2 and equal.last == 200, t)
+for s in many:
+    s.close()
+check("then that one again", within(5, lambda: call(box, "POST", "/v1/messages", sandbox, message()).status == 200))
+
+# ---- injection ----
+for name, model in [("CR LF", "claude-\r\nx-evil: 1"), ("an escape sequence", "claude-\x1b[31m"), ("U+2028", "claude-\u2028x"), ("a lookalike", "cl\u0430ude-a"), ("a zero", "claude-\0a"),
+                    ("a trailing blank", "claude-a "), ("a slash", "claude-../x")]:
+    n = len(up.requests)
+    st = call(S, "POST", "/v1/messages", engine, message(model)).status
+    check("a model name with " + name, st in (400, 403) and len(up.requests) == n, st)
+untouched("a bare CR in anthropic-beta", 400, lambda: raw((HEAD + "anthropic-beta: a\rx-evil: 1\r\nContent-Length: 2\r\n\r\n{}").encode()))
+NAUGHTY = [b"/\xe2\x80\xa8", b"/\x1b[31m", b"/%0d%0aX", b"/'\"><script>", b"/\xff\xfe", b"/{\"a\":1}", b"/\\x", b"/#a", b"/a;b", b"/..%2f..", b"/%2e%2e/v1/messages", b"/v1/messages%5c"]
+for t in NAUGHTY:
+    n = len(up.requests)
+    st = raw(b"POST " + t + b" HTTP/1.1\r\nHost: h\r\nx-api-key: " + engine.encode() + b"\r\nContent-Length: 0\r\n\r\n")
+    check("target %r" % t, st in (400, 403) and len(up.requests) == n, st)
+text = gw.ctl("ledger")
+check("each record is one line of plain ASCII", all(all(32 <= ord(ch) < 127 for ch in l) and json.loads(l) for l in text.splitlines()))
+
+# ---- around the route and the token ----
+for name, line, want in [("OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: h", (400, 403, 405)), ("absolute form of a route", "POST http://h/v1/messages HTTP/1.1\r\nHost: h", (403, 405, 407)),
+                         ("CONNECT to the gateway itself", "CONNECT 127.0.0.1:%d HTTP/1.1\r\nHost: 127.0.0.1:%d" % (tcp[1], tcp[1]), (403, 407)),
+                         ("absolute form with another Host", "GET http://a/ HTTP/1.1\r\nHost: b", (400, 403, 407)), ("TRACE", "TRACE /v1/messages HTTP/1.1\r\nHost: h", (403, 405))]:
+    n = len(up.requests)
+    st = raw((line + "\r\nx-api-key: %s\r\nProxy-Authorization: Bearer %s\r\n\r\n" % (engine, engine)).encode())
+    check(name, st in want and len(up.requests) == n, st)
+M = json.dumps(message()).encode()
+TAIL = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(M) + M
+for name, lines in [("a token in a cookie", "Cookie: x-api-key=" + engine), ("an empty Bearer", "Authorization: Bearer "), ("an empty key", "x-api-key:"), ("half a token", "x-api-key: " + engine[:20]),
+                    ("a token and more", "x-api-key: %sx" % engine), ("Basic without a colon", "Authorization: Basic " + "YWJj"), ("another scheme", "Authorization: Token " + engine),
+                    ("two in one field", "x-api-key: %s, %s" % (engine, engine)), ("a token in Proxy-Authorization", "Proxy-Authorization: Bearer " + engine)]:
+    untouched(name, 401, lambda: raw(b"POST /v1/messages HTTP/1.1\r\nHost: h\r\n" + lines.encode() + b"\r\n" + TAIL))
+untouched("two Authorization fields", 400, lambda: raw(b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\nAuthorization: Bearer x\r\n" % engine.encode() + TAIL))
+equal("gateway.listen takes the engine's token", call(tcp, "POST", "/v1/messages", engine, message()).status, 200)
+untouched("and no sandbox's", 403, lambda: call(tcp, "POST", "/v1/messages", sandbox, message()).status)
+
+# ---- answers that lie ----
+bomb = gzip.compress(b"x" * (20 << 20))
+up.script["claude-zip"] = lambda c, r: up.reply(c, 200, bomb, [("Content-Encoding", "gzip")])
+before = rss()
+r = call(S, "POST", "/v1/messages", engine, message("claude-zip"))
+check("a compressed answer is not unpacked", rss() - before < 4096 and len(r.data) <= len(bomb), r.status, len(r.data))
+
+
+def trailers(c, r):
+    c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTrailer: x-key\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for e in anthropic_events():
+        c.sendall(b"%x\r\n%s\r\n" % (len(e), e))
+    c.sendall(b"0\r\nx-key: %s\r\nset-cookie: a=b\r\n\r\n" % r.h["x-api-key"].encode())
+up.script["claude-trailer"] = trailers
+c = Client(S).ask("POST", "/v1/messages", engine, message("claude-trailer", stream=True), headers=["Connection: close"])
+data = c.f.read()
+check("trailers do not pass", KEY.encode() not in data and b"set-cookie" not in data and data.endswith(b"0\r\n\r\n"), data[-200:])
+c.close()
+for name, head in [("two lengths", b"Content-Length: 2\r\nContent-Length: 200\r\n"), ("a length that is no number", b"Content-Length: x\r\n"), ("a negative length", b"Content-Length: -5\r\n"),
+                   ("a head of 2 MB", b"X: " + b"y" * 2000000 + b"\r\n"), ("a line of zeros", b"\0" * 100 + b"\r\n")]:
+    def lie(c, r, head=head):
+        c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + head + b"\r\n{}")
+        return "close"
+    up.script["claude-lie"] = lie
+    r = call(S, "POST", "/v1/messages", engine, message("claude-lie"))
+    check("an answer with " + name + " harms nobody", call(S, "POST", "/v1/messages", engine, message()).status == 200 and r.status in (200, 502), r.status)
+up.script["claude-garbage"] = lambda c, r: (c.sendall(os.urandom(5000)), "close")[1]
+equal("nor does garbage", call(S, "POST", "/v1/messages", engine, message("claude-garbage")).status, 502)
+
+
+def injected(c, r):
+    c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nrequest-id: a\rset-cookie: evil=1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for e in anthropic_events():
+        c.sendall(b"%x\r\n%s\r\n" % (len(e), e))
+    c.sendall(b"0\r\n\r\n")
+up.script["claude-inject"] = injected
+r = call(S, "POST", "/v1/messages", engine, message("claude-inject", stream=True))
+check("a header with a CR in it does not pass", "set-cookie" not in str(r.h), r.h)
+
+# ---- a client that leaves after each event ----
+events = list(anthropic_events("abcdef"))
+up.script["claude-step"] = lambda c, r: up.stream(c, events, pause=0.1)
+results = []
+for i in range(len(events) + 1):
+    n = up.aborted
+    c = Client(S).ask("POST", "/v1/messages", engine, message("claude-step", stream=True)).head()
+    for _ in range(i):
+        c.chunk()
+    c.close()
+    d, o = gw.outcome(-1, 5)
+    within(2, lambda: up.aborted == n + 1 or i == len(events))
+    results.append((o.get("result"), up.aborted - n))
+check("a client that leaves after any event is settled, and the provider's stream ends", all(x == ("client left", 1) for x in results[:-1]) and results[-1][0] == "complete", results)
+
+# ---- revoking at each stage ----
+def revoked(name, token, stage):
+    c = Client(S)
+    body = json.dumps(message()).encode()
+    full = ("POST /v1/messages HTTP/1.1\r\nHost: h\r\nx-api-key: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (token, len(body))).encode() + body
+    cut = full.index(b"\r\n\r\n") - 5 if stage == "head" else len(full) - 5
+    n = len(up.requests)
+    c.send(full[:cut])
+    time.sleep(0.05)
+    gw.ctl("revoke", "engine", name)
+    try:
+        c.send(full[cut:])
+        st = c.head().status
+    except OSError:
+        st = 0
+    c.close()
+    check("revoked during the " + stage, st in (0, 401) and len(up.requests) == n, st)
+revoked("r1", gw.ctl("mint", "engine", "r1", "app", "none", ""), "head")
+old = gw.ctl("mint", "engine", "r2", "app", "none", "")
+revoked("r2", old, "body")
+up.script["claude-think"] = lambda c, r: (time.sleep(3), up.reply(c, 200, b"{}"))
+tok = gw.ctl("mint", "engine", "r3", "app", "none", "")
+c = Client(S).ask("POST", "/v1/messages", tok, message("claude-think"))
+within(3, lambda: up.requests[-1].json["model"] == "claude-think")
+t = time.monotonic()
+gw.ctl("revoke", "engine", "r3")
+try:
+    st = c.head().status
+except OSError:
+    st = 0
+check("revoked while the provider thinks: cut within a second", st == 0 and time.monotonic() - t < 1, st, time.monotonic() - t)
+c.close()
+
+# ---- limits over a restart, and the last unit of project and day ----
+gw.ctl("policy-set", data=policy(up, "limit session requests-per-minute 6").encode())
+tok = gw.ctl("mint", "engine", "rate", "app", "none", "")
+first = [call(S, "POST", "/v1/messages", tok, message()).status for _ in range(4)]
+gw.outcome()
+gw.kill()
+gw.start("127.0.0.1:%d" % tcp[1])
+after = [call(S, "POST", "/v1/messages", tok, message()).status for _ in range(6)]
+check("a minute's requests are counted over a restart", first == [200] * 4 and after.count(200) <= 2 and 429 in after, first, after)
+untouched("a token that was revoked stays so over a restart", 401, lambda: call(S, "POST", "/v1/messages", old, message()).status)
+up.script["claude-count"] = lambda c, r: (time.sleep(0.05), up.reply(c, 200, json.dumps({"usage": {"input_tokens": 10, "output_tokens": min(1000, r.json["max_tokens"])}}).encode()))[1]
+spends = lambda prefix: sum(int(l.split("\t")[5]) for l in gw.ctl("tokens").splitlines() if l.startswith(prefix))
+used = sum(int(l.split("\t")[5]) for l in gw.ctl("tokens").splitlines())
+for what, project, limit in [("project", "one", 160_000_000), ("day", "two", 160_000_000)]:
+    toks = [gw.ctl("mint", "engine", "%s-%d" % (what, i), project, "none", "") for i in range(10)]
+    base = 0 if what == "project" else sum(r.get("nano", 0) for r in gw.ledger() if r.get("kind") == "outcome")
+    gw.ctl("policy-set", data=policy(up, "limit %s money %.9f" % (what, (limit + base) / 1e9)).encode())
+    with ThreadPoolExecutor(100) as pool:
+        rs = list(pool.map(lambda i: call(S, "POST", "/v1/messages", toks[i % 10], message("claude-count", max_tokens=1000)), range(100)))
+    spent = spends(what + "-")
+    rules = {r.h.get("x-berthfs-rule") for r in rs if r.status == 429}
+    check("100 clients of ten sessions at the last money of the %s" % what, 100_000_000 < spent <= limit and rules == {"limit.%s.money" % what}, spent, rules)
+
+gw.ctl("stop")
+p = subprocess.run([BERTHFS, "ledger", "verify"], env=gw.env, stdout=subprocess.PIPE)
+check("the ledger holds", p.returncode == 0, p.stdout)
+sys.exit(failed)
