@@ -48,9 +48,8 @@ struct part *answer_add(struct answer *a, enum part_kind kind, int64_t index)
 	return p;
 }
 
-static int room(struct answer *a, size_t n, struct err *err)
+int answer_bounds(struct answer *a, struct err *err)
 {
-	a->bytes += n;
 	if (a->bytes <= ANSWER_BYTES && a->n <= PARTS_MAX)
 		return 0;
 	return err_set(err, EFBIG, "the model's answer has more than %d bytes or %d blocks", ANSWER_BYTES, PARTS_MAX);
@@ -59,7 +58,8 @@ static int room(struct answer *a, size_t n, struct err *err)
 int answer_bytes(struct answer *a, struct buf *to, const char *text, struct err *err)
 {
 	buf_adds(to, text ? text : "");
-	return room(a, text ? strlen(text) : 0, err);
+	a->bytes += text ? strlen(text) : 0;
+	return answer_bounds(a, err);
 }
 
 static void emit(struct answer *a, const char *p, size_t n)
@@ -85,7 +85,8 @@ int answer_text(struct answer *a, struct part *p, const char *text, struct err *
 	}
 	emit(a, buf_str(&clean), clean.n);
 	p->size += clean.n;
-	return room(a, clean.n, err);
+	a->bytes += clean.n;
+	return answer_bounds(a, err);
 }
 
 /* ---- the end ---- */

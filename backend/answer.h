@@ -42,6 +42,7 @@ struct part *answer_add(struct answer *a, enum part_kind kind, int64_t index);	/
 /* Text of a part as it comes: checked, streamed. NULL text is none. -EFBIG past ANSWER_BYTES. */
 int answer_text(struct answer *a, struct part *p, const char *text, struct err *err);
 int answer_bytes(struct answer *a, struct buf *to, const char *text, struct err *err); /* thinking, arguments */
+int answer_bounds(struct answer *a, struct err *err); /* after each event: -EFBIG if there is too much of it */
 /* Fills the reply: thinking, calls, what is given back. api: name of the format. n: a call's id is made of it where the
  * provider's is missing, or (own) always. cut: it ended at a limit: a call that is not ended is no call to run, and
  * gets no arguments that could be taken for whole. */

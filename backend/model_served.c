@@ -38,7 +38,8 @@ struct asking {
 static int on_event(void *arg, const char *event, const char *data, size_t n, struct err *err)
 {
 	struct asking *k = arg;
-	return k->format->event(&k->answer, event, data, n, err);
+	int rc = k->format->event(&k->answer, event, data, n, err);
+	return rc ? rc : answer_bounds(&k->answer, err);
 }
 
 static bool is_done(void *arg)

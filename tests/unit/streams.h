@@ -271,7 +271,8 @@ static void hear_text(void *arg, const char *p, size_t n)
 static int hear_event(void *arg, const char *event, const char *data, size_t n, struct err *err)
 {
 	struct heard *h = arg;
-	return h->format->event(&h->a, event, data, n, err);
+	int rc = h->format->event(&h->a, event, data, n, err);
+	return rc ? rc : answer_bounds(&h->a, err);
 }
 
 /* n bytes in pieces, then the end. */

@@ -283,6 +283,32 @@ TEST(an_answer_without_end_is_refused)
 	heard_release(&h);
 }
 
+TEST(blocks_without_end_are_refused)
+{
+	CLEAN_BUF struct buf in = BUF_INIT;
+	CLEAN_BUF struct buf raw = BUF_INIT;
+	struct heard h;
+	buf_adds(&in, A_START);
+	for (int i = 0; i < 3000; i++)
+		buf_addf(
+			&in,
+			"data: {\"type\":\"content_block_start\",\"index\":%d,\"content_block\":{\"type\":\"tool_use\","
+			"\"id\":\"t\",\"name\":\"bash\"}}\n\n",
+			i);
+	hear(&h, &format_anthropic, in.p, in.n, 65536, true);
+	CHECK_INT(h.rc, -EFBIG);
+	heard_release(&h);
+	buf_adds(&raw,
+		 "data: {\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{\"type\":\"reasoning\","
+		 "\"encrypted_content\":\"");
+	for (int i = 0; i < 5 << 20; i++)
+		buf_addc(&raw, 'x');
+	buf_adds(&raw, "\"}}\n\n");
+	hear(&h, &format_responses, raw.p, raw.n, 65536, true);
+	CHECK_INT(h.rc, -EFBIG);
+	heard_release(&h);
+}
+
 /* ---- what is sent ---- */
 
 #define T(s) ((char *)(s))
