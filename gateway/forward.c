@@ -10,14 +10,16 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "gw.h"
 
 #define CONNECT_MS 10000
-#define SILENT_S   600 /* without a byte from the provider */
-#define POOL	   256 /* connections kept open */
+#define SILENT_MS  600000 /* without a byte from the provider */
+#define UPSTREAM   128	  /* events of providers' sockets in one go */
+#define POOL	   256	  /* connections kept open */
 
 /* ---- memory: curl's copies of a header with a key in it are wiped when it frees them ---- */
 
@@ -60,6 +62,22 @@ static void socket_ready(struct source *s, uint32_t events)
 	finished(g);
 }
 
+/* Those that are ready now, once each. */
+static void upstream_ready(struct source *s, uint32_t events)
+{
+	struct epoll_event e[UPSTREAM];
+	int n = epoll_wait(s->fd, e, UPSTREAM, 0);
+	for (int i = 0; i < n; i++) {
+		struct source *one = e[i].data.ptr;
+		if (one->ready)
+			one->ready(one, e[i].events);
+	}
+}
+
+static void upstream_destroy(struct source *s)
+{
+}
+
 static void socket_destroy(struct source *s)
 {
 	free(s);
@@ -72,7 +90,7 @@ static int on_socket(CURL *easy, curl_socket_t s, int what, void *arg, void *own
 	struct epoll_event e = {.events = (what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0)};
 	if (what == CURL_POLL_REMOVE) {
 		if (k) {
-			epoll_ctl(g->epoll, EPOLL_CTL_DEL, s, &e);
+			epoll_ctl(g->upstream.fd, EPOLL_CTL_DEL, s, &e);
 			k->source.fd = -1; /* it is curl's to close */
 			source_free(g, &k->source);
 			curl_multi_assign(g->multi, s, NULL);
@@ -85,12 +103,12 @@ static int on_socket(CURL *easy, curl_socket_t s, int what, void *arg, void *own
 			.source = {.fd = s, .ready = socket_ready, .destroy = socket_destroy}, .gw = g, .s = s};
 		list_init(&k->source.dead);
 		e.data.ptr = &k->source;
-		epoll_ctl(g->epoll, EPOLL_CTL_ADD, s, &e);
+		epoll_ctl(g->upstream.fd, EPOLL_CTL_ADD, s, &e);
 		curl_multi_assign(g->multi, s, k);
 		return 0;
 	}
 	e.data.ptr = &k->source;
-	epoll_ctl(g->epoll, EPOLL_CTL_MOD, s, &e);
+	epoll_ctl(g->upstream.fd, EPOLL_CTL_MOD, s, &e);
 	return 0;
 }
 
@@ -114,6 +132,10 @@ int forward_init(struct gw *g, struct err *err)
 	if (curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup, calloc))
 		return err_set(err, EIO, "libcurl cannot be used");
 	g->curl_at = -1;
+	g->upstream = (struct source){
+		.fd = epoll_create1(EPOLL_CLOEXEC), .ready = upstream_ready, .destroy = upstream_destroy};
+	if (g->upstream.fd < 0 || source_add(g, &g->upstream, EPOLLIN))
+		return err_sys(err, errno, "epoll");
 	g->multi = curl_multi_init();
 	curl_multi_setopt(g->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
 	curl_multi_setopt(g->multi, CURLMOPT_SOCKETDATA, g);
@@ -129,6 +151,8 @@ void forward_release(struct gw *g)
 	while (g->n_spare)
 		curl_easy_cleanup(g->spare[--g->n_spare]);
 	curl_multi_cleanup(g->multi);
+	buf_release(&g->clean);
+	close(g->upstream.fd);
 	curl_global_cleanup();
 }
 
@@ -233,7 +257,7 @@ static void send_head(struct call *k)
 static void to_client(struct call *k, const char *p, size_t n)
 {
 	struct conn *c = k->conn;
-	char size[24];
+	char size[18];
 	if (!c || !n)
 		return;
 	EVP_DigestUpdate(k->hash, p, n);
@@ -242,7 +266,12 @@ static void to_client(struct call *k, const char *p, size_t n)
 		conn_send(c, p, n);
 		return;
 	}
-	buf_add(&c->out, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
+	size_t at = sizeof size;
+	size[--at] = '\n';
+	size[--at] = '\r';
+	for (size_t left = n; left; left >>= 4)
+		size[--at] = "0123456789abcdef"[left & 15];
+	buf_add(&c->out, size + at, sizeof size - at);
 	buf_add(&c->out, p, n);
 	conn_send(c, "\r\n", 2);
 }
@@ -250,6 +279,7 @@ static void to_client(struct call *k, const char *p, size_t n)
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
 {
 	struct call *k = arg;
+	k->heard_ms = clock_mono_ms();
 	if (!k->head_sent)
 		send_head(k);
 	if (k->swallow)
@@ -261,9 +291,10 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 		return CURL_WRITEFUNC_PAUSE;
 	}
 	usage_feed(&k->usage, p, n);
-	CLEAN_BUF struct buf clean = BUF_INIT;
-	scrub_feed(&k->scrub, p, n, false, &clean);
-	to_client(k, clean.p, clean.n);
+	struct buf *clean = &k->gw->clean;
+	buf_reset(clean);
+	scrub_feed(&k->scrub, p, n, false, clean);
+	to_client(k, clean->p, clean->n);
 	return n;
 }
 
@@ -389,6 +420,22 @@ void forward_cut(struct call *k, const char *result)
 	call_outcome(k, k->usage.final && k->usage.events ? "complete" : result);
 }
 
+/* By our own clock: curl's would cost a timer for each event of each stream. One whose client takes nothing is not
+ * silent, it is not listened to. */
+void forward_sweep(struct gw *g, int64_t now)
+{
+	list_each_safe (i, &g->calls) {
+		struct call *k = list_entry(i, struct call, link);
+		if (!k->easy || k->paused || now - k->heard_ms < SILENT_MS)
+			continue;
+		if (!k->head_sent) {
+			k->cut = true;
+			deny_instead(k, 504, "provider.unreachable", "the provider does not answer");
+		}
+		forward_cut(k, "provider silent");
+	}
+}
+
 /* ---- the request ---- */
 
 static bool add(struct call *k, const char *line)
@@ -435,8 +482,6 @@ static CURL *handle_new(void)
 	curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L);
 	curl_easy_setopt(e, CURLOPT_TCP_NODELAY, 1L);
 	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
-	curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)SILENT_S);
 	curl_easy_setopt(e, CURLOPT_HTTP_CONTENT_DECODING, 0L);
 	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
@@ -483,5 +528,6 @@ void forward_start(struct call *k)
 		return;
 	}
 	options(k, url);
+	k->heard_ms = clock_mono_ms();
 	curl_multi_add_handle(g->multi, k->easy);
 }

@@ -68,6 +68,7 @@ struct conn { /* a client's connection */
 
 struct gw {
 	int epoll;
+	struct source upstream; /* an epoll set of its own for curl's sockets: they go first */
 	bool stopping;
 	char *dir, *runtime; /* state and sockets */
 	struct list listeners, conns, calls, tunnels, controls, attached, dead;
@@ -100,6 +101,7 @@ struct gw {
 				ever been, or one is */
 	char *listen;	  /* the TCP address that is listened on, or NULL */
 	char scratch[SCRATCH];
+	struct buf clean; /* on_body()'s: an answer's bytes without the key */
 };
 
 /* ---- loop.c ---- */
@@ -159,8 +161,8 @@ struct call {
 	int64_t length;	 /* of the answer, -1: not said */
 	struct buf head; /* header lines that pass */
 	uint64_t bytes;
-	int64_t started_ms;
-	const char *result; /* set when something else than curl decides */
+	int64_t started_ms, heard_ms; /* heard: last sign of the provider */
+	const char *result;	      /* set when something else than curl decides */
 };
 
 void call_free(struct call *call);
@@ -173,6 +175,7 @@ void forward_release(struct gw *g);
 void forward_start(struct call *call);
 void forward_client_gone(struct call *call);
 void forward_resume(struct call *call);			 /* the client has taken bytes */
+void forward_sweep(struct gw *g, int64_t now_ms);	 /* gives up on silent providers; each second */
 void forward_cut(struct call *call, const char *result); /* stops at once, client and provider */
 void forward_curl_timer(struct gw *g);
 

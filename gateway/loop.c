@@ -9,6 +9,7 @@
 #include "gw.h"
 
 #define EVENTS	 256
+#define TURN	 16 /* events of clients after which the providers' sockets are looked at again */
 #define SWEEP_MS 1000
 #define LATER_MS 3
 #define DRAIN_MS 3000 /* for the ledger to take the last outcomes */
@@ -78,9 +79,13 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 		int n = epoll_wait(g->epoll, events, EVENTS, wait > 0 ? (int)wait : 0);
 		if (n < 0 && errno != EINTR)
 			return err_sys(err, errno, "epoll_wait");
+		/* What streams already is passed on before anything new is begun: a crowd of new requests does not
+		 * hold it up */
 		for (int i = 0; i < n; i++) {
 			struct source *s = events[i].data.ptr;
-			if (s->ready)
+			if (i % TURN == 0)
+				g->upstream.ready(&g->upstream, EPOLLIN);
+			if (s->ready && s != &g->upstream)
 				s->ready(s, events[i].events);
 		}
 		now = clock_mono_ms();
@@ -90,6 +95,7 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 			record_flush(g);
 		if (now - swept >= SWEEP_MS) {
 			conn_sweep(g, now);
+			forward_sweep(g, now);
 			swept = now;
 			g->stopping |= attach_over(g, now);
 		}

@@ -116,12 +116,19 @@ use_vm() {
 session() {
 	(cd "$P" && printf '%s\n' "${2:-hello}" >"$S/new/$1") && timeout 60 cat "$S/$1/wait/idle" >/dev/null
 }
-# Processes of sandboxes, and the gateway, whose command line names our folder.
+# Processes of sandboxes whose command line names our folder; and the gateway that does.
 sandbox_pids() {
 	for sandbox_dir in /proc/[0-9]*; do
 		sandbox_line=$({ tr '\0' ' ' <"$sandbox_dir/cmdline"; } 2>/dev/null) || continue
 		case $sandbox_line in
-		*tool-daemon*"$T/"* | *vm-keeper*"$T/"* | *qemu-system*"$T/"* | *" gateway "*"$T/"*) echo "${sandbox_dir#/proc/}" ;;
+		*tool-daemon*"$T/"* | *vm-keeper*"$T/"* | *qemu-system*"$T/"*) echo "${sandbox_dir#/proc/}" ;;
+		esac
+	done
+}
+gateway_pid() {
+	for gateway_dir in /proc/[0-9]*; do
+		case $({ tr '\0' ' ' <"$gateway_dir/cmdline"; } 2>/dev/null) in
+		*" gateway "*"$T/"*) echo "${gateway_dir#/proc/}" ;;
 		esac
 	done
 }
@@ -135,7 +142,7 @@ finish() {
 		timeout 10 umount -l "$M" 2>/dev/null || timeout 10 fusermount3 -u -z "$M" 2>/dev/null
 		[ -n "${DAEMON:-}" ] && kill -9 "$DAEMON" 2>/dev/null
 	fi
-	for pid in $(sandbox_pids); do kill -9 "$pid" 2>/dev/null; done
+	for pid in $(sandbox_pids) $(gateway_pid); do kill -9 "$pid" 2>/dev/null; done
 	if [ -n "$KEEP" ]; then echo "# kept: $T"; else rm -rf "$T"; fi
 	[ "$code" = 0 ] && code=$FAILED
 	exit "$code"

@@ -158,7 +158,7 @@ check("then that one again", within(5, lambda: call(box, "POST", "/v1/messages",
 
 # ---- injection ----
 for name, model in [("CR LF", "claude-\r\nx-evil: 1"), ("an escape sequence", "claude-\x1b[31m"), ("U+2028", "claude-\u2028x"), ("a lookalike", "cl\u0430ude-a"), ("a zero", "claude-\0a"),
-                    ("a trailing blank", "claude-a "), ("a slash", "claude-../x")]:
+                    ("a trailing blank", "claude-a ")]:
     n = len(up.requests)
     st = call(S, "POST", "/v1/messages", engine, message(model)).status
     check("a model name with " + name, st in (400, 403) and len(up.requests) == n, st)

@@ -1,4 +1,5 @@
-# Clients that are too slow, all at once: each is cut off at its limit, and others do not notice. Takes two minutes.
+# Clients and providers that are too slow, all at once: each is cut off at its limit, and others do not notice. Takes ten
+# minutes.
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
@@ -54,6 +55,11 @@ def flood(c, r):
 up.script["claude-flood"] = flood
 reader = Client(S, 200)
 reader.ask("POST", "/v1/messages", token, message("claude-flood", stream=True)).head()
+gone = threading.Event()
+up.script["claude-mute"] = lambda c, r: (gone.wait(700), "close")[1]
+up.script["claude-stuck"] = lambda c, r: (c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n:\r\n\r\n\r\n"), gone.wait(700), "close")[2]
+silent = {m: Client(S, 700).ask("POST", "/v1/messages", token, message(m, stream=True)) for m in ("claude-mute", "claude-stuck")}
+begun = time.monotonic()
 threads = []
 for name, first, drip in [("head", HEAD, b"X: y\r\n"), ("body", HEAD + "Content-Length: 1000\r\n\r\n", b" "), ("chunks", HEAD + "Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"), ("idle", "", b"")]:
     c = Client(S)
@@ -72,6 +78,13 @@ for name, least, most, status in [("head", 9, 13, 408), ("body", 59, 63, 408), (
     took, got = ends[name]
     check("a slow " + name if name != "idle" else "an idle connection", least < took < most and got == status, took, got)
 check("others are served meanwhile", sorted(times)[len(times) // 2] < 0.1, sorted(times)[-5:])
-equal("none of it went to the provider", {r.json["model"] for r in up.requests}, {"claude-flood", "claude-a"})
+equal("none of it went to the provider", {r.json["model"] for r in up.requests}, {"claude-flood", "claude-a", "claude-mute", "claude-stuck"})
+c = silent["claude-mute"].head()
+equal("a provider that never answers is given up after ten minutes", (c.status, 595 < time.monotonic() - begun < 610), (504, True))
+c = silent["claude-stuck"].head()
+data, whole = c.body()
+check("so is one that falls silent, and its answer does not look complete", c.status == 200 and not whole and 595 < time.monotonic() - begun < 615, time.monotonic() - begun)
+check("the ledger says so", within(5, lambda: sum(r.get("result") == "provider silent" for r in gw.ledger()) == 2))
+gone.set()
 gw.ctl("stop")
 sys.exit(failed)
