@@ -16,10 +16,9 @@ def sh(*args, **kw):
 
 
 def mount():
-    with open(gw.dir + "/mount.log", "ab") as f:  # no pipe: what is started keeps it
-        r = subprocess.run([BERTHFS, "mount", M], env=gw.env, stdout=f, stderr=f, timeout=90)
+    r = sh(BERTHFS, "mount", M)
     if r.returncode:
-        print("# " + open(gw.dir + "/mount.log").read())
+        print("# " + r.stdout.decode())
     return r.returncode == 0
 
 
