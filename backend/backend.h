@@ -266,3 +266,7 @@ int backend_show(const struct paths *paths, const char *name, int fd, struct err
 /* `berthfs doctor`: one line a finding about git, config and models. */
 void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
 		    void *arg);
+/* `berthfs models`: a line each for what can be used and for what cannot, with what to do. The number of models that
+ * can be used, or -errno. Asks servers on this machine or its LAN; some seconds at most. */
+int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		   void *arg, struct err *err);

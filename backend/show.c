@@ -73,7 +73,7 @@ void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, 
 	line(arg, !rc, "config", rc ? err.text : paths->config);
 	if (c && !*c->value[CONFIG_MODEL])
 		line(arg, false, "model",
-		     "none is set: `model = script:FILE` in config; front matter may name one too");
+		     "none is set: the first provider with a key serves; berthfs models lists what can be used");
 	else if (c)
 		line(arg, true, "model", c->value[CONFIG_MODEL]);
 	config_put(c);

@@ -17,6 +17,7 @@
 #include "backend/base/mem.h"
 #include "gateway.h"
 #include "key.h"
+#include "net.h"
 #include "policy.h"
 
 #define DEADLINE_MS 10000
@@ -358,4 +359,13 @@ int gateway_activity(const struct paths *p, const char *session, int *running, i
 	if (!rc)
 		*idle_ms = idle;
 	return rc;
+}
+
+bool gateway_near(const char *url)
+{
+	char host[256];
+	int port;
+	const char *at = strstr(url, "://");
+	CLEAN_FREE char *authority = at ? xstrndup(at + 3, strcspn(at + 3, "/")) : NULL;
+	return authority && !net_host_port(authority, 80, host, sizeof host, &port) && net_near(host);
 }

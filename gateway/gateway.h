@@ -52,6 +52,8 @@ int gateway_policy_get(const struct paths *paths, struct buf *out, struct err *e
 int gateway_policy_set(const struct paths *paths, const char *text, size_t n, struct err *err);
 int gateway_policy_check_line(const char *line, size_t n, struct err *err); /* without a gateway */
 
+bool gateway_near(const char *url); /* is its host this machine or its LAN, by the address as it is written? */
+
 int gateway_status(const struct paths *paths, struct buf *out, struct err *err); /* `key value` lines */
 int gateway_head(const struct paths *paths, struct buf *out, struct err *err); /* of the ledger, with its checkpoint */
 int gateway_tokens(const struct paths *paths, struct buf *out,
