@@ -169,12 +169,42 @@ static void drop_empty(struct context *c)
 	c->n = to;
 }
 
+void context_user(struct context *c, const char *text)
+{
+	insert(c, c->n, ITEM_USER)->text = xstrdup(text);
+}
+
+/* *from: the entries behind it follow the summary. */
+static int begin(struct db *db, int64_t session, int64_t cutoff, struct context *out, int64_t *from, struct err *err)
+{
+	struct rows r;
+	*from = 0;
+	int rc = db_query(db, &r, err,
+			  "SELECT cut, text FROM summaries WHERE session=? AND made<=? ORDER BY made DESC LIMIT 1",
+			  "ii", session, cutoff);
+	if (!rc && rows_next(&r)) {
+		*from = row_int(&r, 0);
+		CLEAN_FREE char *text = xasprintf("The conversation had grown too long. What came before is summed up "
+						  "here; go on from it.\n\n%s",
+						  row_text(&r, 1));
+		context_user(out, text);
+	}
+	int end = rows_end(&r);
+	return rc ? rc : end;
+}
+
 int context_build(struct db *db, int64_t session, int64_t cutoff, struct context *out, struct err *err)
 {
 	struct rows r;
+	int64_t from;
 	*out = (struct context){0};
-	int rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq<=? ORDER BY seq", "ii",
-			  session, cutoff);
+	int rc = begin(db, session, cutoff, out, &from, err);
+	if (rc) {
+		context_release(out);
+		return rc;
+	}
+	rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq>? AND seq<=? ORDER BY seq",
+		      "iii", session, from, cutoff);
 	while (!rc && rows_next(&r)) {
 		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 1));
 		if (o)

@@ -26,9 +26,11 @@ struct context {
 	size_t n;
 };
 
-/* Entries up to seq `cutoff`, repaired. */
+/* Entries up to seq `cutoff`, repaired. What a summary made by then stands for is told by it. */
 int context_build(struct db *db, int64_t session, int64_t cutoff, struct context *out, struct err *err);
 void context_release(struct context *c);
+/* Appends a user's message. */
+void context_user(struct context *c, const char *text);
 
 /* The system prompt. protected: patterns of protected paths; agents: text of the project's AGENTS.md; or NULL.
  * malloc'd. */

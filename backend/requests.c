@@ -127,6 +127,12 @@ static int verb_merge(struct tx *tx, struct session *s, const char *arg, struct 
 	return rc ? rc : session_event(tx, s, EVENT_MERGE, NULL, err);
 }
 
+static int verb_compact(struct tx *tx, struct session *s, const char *arg, struct err *err)
+{
+	int rc = no_arg(arg, err);
+	return rc ? rc : session_event(tx, s, EVENT_COMPACT, NULL, err);
+}
+
 static int verb_withdraw(struct tx *tx, struct session *s, const char *arg, struct err *err)
 {
 	char *end;
@@ -156,8 +162,8 @@ static const struct verb {
 	{"check", verb_check, false, "check", "run the checks"},
 	{"sync", verb_sync, false, "sync", "bring the work into the checkout"},
 	{"merge", verb_merge, false, "merge", "fast-forward the checked-out branch to it"},
+	{"compact", verb_compact, false, "compact", "sum up older parts for the model, to make room"},
 	{"destroy", verb_destroy, true, "destroy [force]", "end the session, as rmdir does"},
-	{"compact"},
 	{"snapshot"},
 	{"restore"},
 	{"pause"},

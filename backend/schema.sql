@@ -197,3 +197,22 @@ CREATE TABLE usage(
 
 -- Instructions of the project's folders that the model was given in this session.
 CREATE TABLE told(session INTEGER NOT NULL, path TEXT NOT NULL, PRIMARY KEY(session, path)) STRICT, WITHOUT ROWID;
+
+-- migration 3
+
+-- Compaction: what a model is told instead of the entries up to cut. The newest with made <= a request's cutoff counts.
+CREATE TABLE summaries(
+	session INTEGER NOT NULL,
+	made INTEGER NOT NULL,              -- seq of the notice that tells of it
+	cut INTEGER NOT NULL,               -- the last entry that it stands for
+	text TEXT NOT NULL,
+	PRIMARY KEY(session, made)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE requests ADD COLUMN kind TEXT NOT NULL DEFAULT 'turn';      -- turn, or summary: cutoff is its cut
+ALTER TABLE sessions ADD COLUMN compact INTEGER NOT NULL DEFAULT 0;     -- wanted: 0 no, else session.h: COMPACT_*
+ALTER TABLE sessions ADD COLUMN compact_tries INTEGER NOT NULL DEFAULT 0; -- tries of this summary that gave none
+ALTER TABLE sessions ADD COLUMN compact_row INTEGER NOT NULL DEFAULT 0; -- compactions with hardly a turn between them
+ALTER TABLE sessions ADD COLUMN compact_turns INTEGER NOT NULL DEFAULT 0; -- turns since the last one
+ALTER TABLE sessions ADD COLUMN overflowed INTEGER NOT NULL DEFAULT 0;  -- the request that is due was too long once
+ALTER TABLE sessions ADD COLUMN context_tokens INTEGER NOT NULL DEFAULT 0; -- of the newest request and answer, 0 = not told
+ALTER TABLE sessions ADD COLUMN context_off INTEGER NOT NULL DEFAULT 0; -- transcript.jsonl's size at that time

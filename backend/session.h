@@ -13,8 +13,9 @@ enum state {
 	STATE_RUNNING, /* a run: turns and tool calls */
 	STATE_SYNCING, /* the run has ended, its commits come back */
 	STATE_CHECKING,
-	STATE_SHIPPING, /* ship.c: fetch, ask, verify, push */
-	STATE_FAILED,	/* detail says why; `retry` or a message goes on */
+	STATE_SHIPPING,	  /* ship.c: fetch, ask, verify, push */
+	STATE_COMPACTING, /* `compact` while nothing runs */
+	STATE_FAILED,	  /* detail says why; `retry` or a message goes on */
 	STATE_DESTROYING,
 	STATES,
 };
@@ -33,13 +34,18 @@ enum event {
 	EVENT_SYNC,    /* ctl sync */
 	EVENT_CHECK,   /* ctl check */
 	EVENT_MERGE,   /* ctl merge */
-	EVENT_FAILED,  /* words are in detail */
+	EVENT_COMPACT, /* ctl compact */
+	EVENT_COMPACTED,
+	EVENT_FAILED, /* words are in detail */
 	EVENT_DESTROY,
 	EVENTS,
 };
 
 /* What a session owes once its run has ended: the `after` column. */
 enum { AFTER_SYNC = 1, AFTER_CHECKS = 2, AFTER_MERGE = 4, AFTER_SHIP = 8 };
+
+/* Why a compaction is due: the `compact` column. */
+enum { COMPACT_NONE, COMPACT_ASKED, COMPACT_OVERFLOW };
 
 struct session {
 	int64_t id;
@@ -57,6 +63,7 @@ struct session {
 	int64_t entries, md_size, json_size, transcript_ms, log_size, log_ms;
 	int64_t plan_seq, plan_size, answer_seq, answer_size, question_size;
 	int64_t output_bytes, usage_size, usage_ms;
+	int64_t compact, compact_tries, compact_row, compact_turns, overflowed, context_tokens, context_off;
 	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
 	int64_t unanswered, waiting; /* lowest open message, number of waiting ones */
 	struct text_info queue, checks, diff, changes, commits;

@@ -79,6 +79,13 @@ static const struct column {
 	NUMBER(output_bytes),
 	NUMBER(usage_size),
 	NUMBER(usage_ms),
+	NUMBER(compact),
+	NUMBER(compact_tries),
+	NUMBER(compact_row),
+	NUMBER(compact_turns),
+	NUMBER(overflowed),
+	NUMBER(context_tokens),
+	NUMBER(context_off),
 };
 
 #define SELECT_COLUMNS                                                                                                 \
@@ -87,6 +94,7 @@ static const struct column {
 	"retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,transcript_ms,log_size,log_" \
 	"ms,"                                                                                                          \
 	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms,"     \
+	"compact,compact_tries,compact_row,compact_turns,overflowed,context_tokens,context_off,"                       \
 	"state,after"
 
 static char **text_at(struct session *s, size_t i)
@@ -264,8 +272,10 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 		      "UPDATE sessions SET "
 		      "entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
 		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_"
-		      "ms=? WHERE id=?",
-		      "iiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
+		      "ms=?,compact=?,compact_tries=?,compact_row=?,compact_turns=?,overflowed=?,context_tokens=?,"
+		      "context_off=? WHERE id=?",
+		      "iiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
 		      s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size, s->question_size,
-		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->id);
+		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->compact, s->compact_tries,
+		      s->compact_row, s->compact_turns, s->overflowed, s->context_tokens, s->context_off, s->id);
 }

@@ -17,6 +17,7 @@
 
 #define SESSIONS 20
 #define SHIPPING 4  /* of them ship now and then */
+#define TALKING	 16 /* from here on they only talk, and compact */
 #define MESSAGES 60 /* to each session at most, over all rounds; fewer if there are few rounds */
 
 /* What parent and children know of each other: acknowledged messages. In shared memory, since a child is killed. */
@@ -37,7 +38,8 @@ static const struct point {
 } points[] = {{"store.begin", 200}, {"store.commit", 200}, {"message.commit", 5}, {"prepare.clone", 10},
 	      {"turn.pinned", 20},  {"model.request", 20}, {"model.reply", 20},	  {"turn.done", 20},
 	      {"call.intent", 20},  {"tool.start", 10},	   {"tool.end", 20},	  {"call.result", 20},
-	      {"sync.fetched", 10}, {"ship.pushing", 2},   {"ship.pushed", 2}};
+	      {"sync.fetched", 10}, {"ship.pushing", 2},   {"ship.pushed", 2},	  {"compact.pinned", 5},
+	      {"compact.reply", 5}, {"compact.done", 5}};
 
 /* ---- the child ---- */
 
@@ -45,6 +47,10 @@ static const struct point {
  * result shows, so that it is kept in the sandbox. */
 static void script_for(int s, struct buf *out)
 {
+	for (int i = 0; i < 10 * (messages_max + rounds) && s >= TALKING; i++) /* an answer or a summary, as it comes */
+		buf_addf(out, "{\"text\":\"words %d %0*d\",\"delay_ms\":%d}\n", i, 500, 0, i % 4 * 10);
+	if (s >= TALKING)
+		return;
 	int steps = 2 * messages_max + 40 + (s < SHIPPING ? 2 * rounds : 0); /* a ship takes one too */
 	for (int i = 0; i < steps; i++)
 		buf_addf(out,
@@ -93,6 +99,10 @@ static void child_main(const char *kill_at, int messages, bool ship)
 		setenv("BERTHFS_KILL_AT", kill_at, 1);
 	if (face_start())
 		_exit(9);
+	CLEAN_BUF struct buf windows = BUF_INIT;
+	for (int s = TALKING; s < SESSIONS; s++)
+		buf_addf(&windows, "window.script:%s/crash%d.script = 8000\n", fixture_root, s);
+	face_config(buf_str(&windows));
 	face_drain(0);
 	for (int s = 0; s < SESSIONS; s++)
 		create_or_find(s);
@@ -103,6 +113,8 @@ static void child_main(const char *kill_at, int messages, bool ship)
 	for (int s = 0; s < SESSIONS; s++)
 		if (!face_wait_idle(shared->id[s]))
 			_exit(8);
+	for (int s = TALKING; s < SESSIONS; s++)
+		face_do(REQ_CTL, shared->id[s], "compact");
 	for (int s = 0; s < SHIPPING && ship; s++)
 		if (!face_do(REQ_SHIP, shared->id[s], ""))
 			shared->shipped[s] = true;
@@ -190,6 +202,8 @@ static void check_effects(int s, const char *jsonl)
 	CLEAN_BUF struct buf got = BUF_INIT;
 	CLEAN_BUF struct buf want = BUF_INIT;
 	file_read(path, &got, 1 << 20, NULL);
+	if (s >= TALKING)
+		return;
 	int calls = count(jsonl, "\"kind\":\"tool_call\",\"id\"") / 2;
 	for (int i = 0; i < calls; i++)
 		buf_addf(&want, "line-%d\n", i);
@@ -230,6 +244,13 @@ static void check_tables(void)
 		 "FROM entries) WHERE f IS NOT NULL AND o<>f",
 		 "transcripts that do not join"},
 		{"SELECT count(*) FROM ships WHERE step<>''", "ships without an end"},
+		{"SELECT count(*)=0 FROM summaries", "compactions too few"},
+		{"SELECT count(*)-(SELECT count(*) FROM requests WHERE kind='summary' AND state='done') FROM summaries",
+		 "summaries made twice or lost"},
+		{"SELECT count(*) FROM summaries s WHERE NOT EXISTS (SELECT 1 FROM entries e WHERE e.session=s.session "
+		 "AND "
+		 "e.seq=s.made AND e.kind='notice')",
+		 "summaries that nobody was told of"},
 	};
 	struct db *db = NULL;
 	CLEAN_FREE char *path = at("state/berthfs.db");
