@@ -136,7 +136,7 @@ static const struct {
 	[REQ_FILE_FIND] = {NULL},   [REQ_FILE_LIST] = {NULL},	  [REQ_FILE_READ] = {NULL},
 	[REQ_READ] = {NULL},	    [REQ_CWD] = {NULL},		  [REQ_DRAFT] = {NULL},
 	[REQ_CREATE] = {NULL},	    [REQ_MESSAGE] = {message_fn}, [REQ_CTL] = {ctl_fn},
-	[REQ_SHIP] = {ship_fn},	    [REQ_SETTING] = {NULL},	  [REQ_CONFIG] = {NULL},
+	[REQ_SHIP] = {ship_fn},	    [REQ_SETTING] = {NULL}, [REQ_APPROVE] = {approve_fn},	  [REQ_CONFIG] = {NULL},
 	[REQ_CONFIG_LINE] = {NULL}, [REQ_PROJECT_ADD] = {NULL},	  [REQ_PROJECT_REMOVE] = {project_remove_fn},
 	[REQ_RENAME] = {rename_fn}, [REQ_DESTROY] = {destroy_fn}, [REQ_POLICY_LINE] = {NULL},
 };

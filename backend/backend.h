@@ -96,7 +96,11 @@ struct view {
 	char *setting[SETTING_KINDS];
 	int64_t setting_ms[SETTING_KINDS];
 	struct text_info text[TEXT_KINDS];
-	struct live *live; /* or NULL */
+	struct live *live;   /* or NULL */
+	uint64_t approval;   /* number K of the approval that waits, 0 = none */
+	char *approval_text; /* approvals/K, or NULL */
+	int64_t approval_ms; /* when it was asked for */
+	char *grants;	     /* rows of settings/approvals below its value, or NULL */
 };
 
 struct project_info {
@@ -165,6 +169,7 @@ enum request_kind {
 	REQ_MESSAGE,	 /* session, text -> number: K. Committed when answered. */
 	REQ_CTL,	 /* session, text: one line of verbs */
 	REQ_SHIP,	 /* session, text: one line */
+	REQ_APPROVE,	 /* session, number: K as in the view, text: once, session, project or no [reason] */
 	REQ_SETTING,	 /* session, setting, text: one value */
 	REQ_CONFIG,	 /* text: the whole new config. Refused: kept as draft, err says the line and the reason */
 	REQ_CONFIG_LINE, /* text: one line of a config that is being written; judged alone */

@@ -198,6 +198,12 @@ static bool setting_run(struct backend *b, struct db *db, struct request *r)
 	struct session *s = NULL;
 	CLEAN_FREE char *copy = xstrdup(buf_str(&r->text));
 	const char *value = text_trim(copy);
+	if (r->setting == SETTING_APPROVALS && !strncmp(value, "revoke", 6) && strchr(" \t", value[6])) {
+		buf_reset(&r->text);
+		buf_adds(&r->text, text_trim(copy + (value - copy) + 6));
+		store_request(b->store, revoke_fn, r);
+		return true;
+	}
 	r->rc = value_check(setting_names[r->setting], value, &r->err);
 	buf_reset(&r->text);
 	buf_adds(&r->text, value);

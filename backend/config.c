@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve.h"
 #include "backend/base/guard.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
@@ -18,7 +19,7 @@
 #define WINDOW_MAX 100000000
 
 /* Forms of a value. */
-enum form { ANY, WORD, SECONDS, COUNT, WINDOW, PATTERNS, LISTEN, LATER };
+enum form { ANY, WORD, SECONDS, COUNT, WINDOW, RULES, PATTERNS, LISTEN, LATER };
 
 static const struct key {
 	const char *name, *fallback;
@@ -41,7 +42,10 @@ static const struct key {
 		 "after a run: merge fast-forwards the checked-out branch; ship and pr ship what has passed"},
 	[CONFIG_SHIP] = {"ship", "main", ANY, NULL, NULL,
 			 "where an empty `ship` goes: main (the remote's default branch), branch NAME or pr"},
-	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off", "on", "ask before a tool runs"},
+	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off on", "",
+			      "on: ask before a tool runs that approvals.ask names"},
+	[CONFIG_APPROVALS_ASK] = {"approvals.ask", "bash, write, edit", RULES, NULL, NULL,
+				  "what is asked for: TOOL or TOOL PATTERN, with commas, as in `write, bash git push`"},
 	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "",
 			      "allow sandbox dir: no isolation at all, for tests"},
 	[CONFIG_BOOT_TIMEOUT] = {"sandbox.boot-timeout", "60", SECONDS, NULL, NULL, "seconds until a VM must answer"},
@@ -218,6 +222,7 @@ static int check(const struct key *k, const char *value, struct err *err)
 		if (!strcmp(value, "auto"))
 			return 0;
 		return check_window(value, err);
+	case RULES: return approve_check_ask(value, err);
 	case PATTERNS: return guard_check(value, err);
 	case LISTEN: return check_listen(k->name, value, err);
 	case ANY: break;

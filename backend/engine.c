@@ -78,7 +78,7 @@ static bool step(struct worker *w)
 		log_error("session %" PRId64 ": %s", w->id, err.text);
 		return false;
 	}
-	if (atomic_load(&w->halt) || !w->s || !steps[w->s->state])
+	if (atomic_load(&w->halt) || !w->s || !steps[w->s->state] || session_waits(w->s))
 		return false;
 	rc = steps[w->s->state](w, &err);
 	if (atomic_load(&w->halt))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
 #include "message.h"
@@ -225,6 +226,20 @@ bool request_cancels(const struct request *r)
 	CLEAN_FREE char *line = xstrdup(buf_str(&r->text));
 	const struct verb *v = r->kind == REQ_CTL ? verb_of(line, &rest, &word) : NULL;
 	return v && v->cancels;
+}
+
+int approve_fn(struct tx *tx, void *arg, struct err *err)
+{
+	struct request *r = arg;
+	struct session *s = find(tx, r, err);
+	return s ? approve_answer(tx, s, (int64_t)r->number, buf_str(&r->text), err) : -ESHUTDOWN;
+}
+
+int revoke_fn(struct tx *tx, void *arg, struct err *err)
+{
+	struct request *r = arg;
+	struct session *s = find(tx, r, err);
+	return s ? approve_revoke(tx, s, buf_str(&r->text), err) : -ESHUTDOWN;
 }
 
 int ship_fn(struct tx *tx, void *arg, struct err *err)

@@ -216,3 +216,33 @@ ALTER TABLE sessions ADD COLUMN compact_turns INTEGER NOT NULL DEFAULT 0; -- tur
 ALTER TABLE sessions ADD COLUMN overflowed INTEGER NOT NULL DEFAULT 0;  -- the request that is due was too long once
 ALTER TABLE sessions ADD COLUMN context_tokens INTEGER NOT NULL DEFAULT 0; -- of the newest request and answer, 0 = not told
 ALTER TABLE sessions ADD COLUMN context_off INTEGER NOT NULL DEFAULT 0; -- transcript.jsonl's size at that time
+
+-- migration 4
+
+-- What a person was asked to allow, one call and one rule a row.
+CREATE TABLE approvals(
+	session INTEGER NOT NULL,
+	k INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	request INTEGER NOT NULL,           -- of the call
+	pos INTEGER NOT NULL,
+	rule TEXT NOT NULL,
+	text TEXT NOT NULL,                 -- the file approvals/K
+	state TEXT NOT NULL,                -- waiting, once, session, project, no, dropped
+	reason TEXT NOT NULL,
+	PRIMARY KEY(session, k)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX approvals_call ON approvals(session, request, pos);
+
+-- Rules that need no word any more; session 0: in all sessions of the project.
+CREATE TABLE grants(
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	session INTEGER NOT NULL,
+	project TEXT NOT NULL,
+	rule TEXT NOT NULL,
+	at_ms INTEGER NOT NULL
+) STRICT;
+CREATE INDEX grants_project ON grants(project, session);
+CREATE INDEX grants_session ON grants(session);
+ALTER TABLE sessions ADD COLUMN approval INTEGER NOT NULL DEFAULT 0; -- number of the one that waits, 0 = none
+ALTER TABLE sessions ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;    -- number of the newest one

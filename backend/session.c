@@ -298,9 +298,14 @@ bool session_idle(const struct session *s)
 	return s->state == STATE_IDLE && !s->waiting && !s->unanswered;
 }
 
+bool session_waits(const struct session *s)
+{
+	return s->approval && !s->stopping && (s->state == STATE_RUNNING || s->state == STATE_SHIPPING);
+}
+
 bool session_has_work(const struct session *s)
 {
-	return s->state != STATE_IDLE && s->state != STATE_FAILED;
+	return !session_waits(s) && s->state != STATE_IDLE && s->state != STATE_FAILED;
 }
 
 static char *running_status(const struct session *s)
@@ -313,6 +318,8 @@ static char *running_status(const struct session *s)
 
 char *session_status(const struct session *s)
 {
+	if (session_waits(s))
+		return xasprintf("waiting approval %" PRId64, s->approval);
 	switch (s->state) {
 	case STATE_PREPARING: return xasprintf("preparing %s", s->detail);
 	case STATE_IDLE: return xstrdup(s->question_size ? "asking" : "idle");

@@ -64,9 +64,12 @@ struct session {
 	int64_t plan_seq, plan_size, answer_seq, answer_size, question_size;
 	int64_t output_bytes, usage_size, usage_ms;
 	int64_t compact, compact_tries, compact_row, compact_turns, overflowed, context_tokens, context_off;
+	int64_t approval, asked; /* number of the approval that waits, 0 = none, and of the newest */
 	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
 	int64_t unanswered, waiting; /* lowest open message, number of waiting ones */
 	struct text_info queue, checks, diff, changes, commits;
+	char *approval_text, *grants; /* approve.c; NULL: nothing waits, nothing is granted */
+	int64_t approval_ms;
 	char *ship_text; /* the `ship` file */
 	int64_t ship_ms;
 	int64_t plan_ms; /* when the plan changed while an answer streamed */
@@ -88,6 +91,7 @@ void session_detail(struct tx *tx, struct session *s, const char *fmt, ...) __at
 /* The line of the `status` file. tool: name of the running tool or NULL. malloc'd. */
 char *session_status(const struct session *s);
 bool session_idle(const struct session *s);
+bool session_waits(const struct session *s);	/* for a person's word, and has no work until it comes */
 bool session_has_work(const struct session *s); /* its state calls for a step */
 const char *state_name(enum state state);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve.h"
 #include "backend/base/mem.h"
 #include "message.h"
 #include "session.h"
@@ -86,6 +87,8 @@ static const struct column {
 	NUMBER(overflowed),
 	NUMBER(context_tokens),
 	NUMBER(context_off),
+	NUMBER(approval),
+	NUMBER(asked),
 };
 
 #define SELECT_COLUMNS                                                                                                 \
@@ -94,7 +97,7 @@ static const struct column {
 	"retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,transcript_ms,log_size,log_" \
 	"ms,"                                                                                                          \
 	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms,"     \
-	"compact,compact_tries,compact_row,compact_turns,overflowed,context_tokens,context_off,"                       \
+	"compact,compact_tries,compact_row,compact_turns,overflowed,context_tokens,context_off,approval,asked,"        \
 	"state,after"
 
 static char **text_at(struct session *s, size_t i)
@@ -125,6 +128,8 @@ void session_free(struct session *s)
 		if (columns[i].text)
 			free(*text_at(s, i));
 	free(s->ship_text);
+	free(s->approval_text);
+	free(s->grants);
 	live_put(s->live);
 	free(s);
 }
@@ -207,6 +212,7 @@ int session_load(struct db *db, int64_t id, struct session **out, struct err *er
 	}
 	rc = load_texts(db, s, err);
 	rc = rc ? rc : load_ship(db, s, err);
+	rc = rc ? rc : approve_load(db, s, err);
 	rc = rc ? rc : message_count(db, s, s->created_ms, err);
 	if (rc) {
 		session_free(s);
@@ -273,9 +279,10 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 		      "entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
 		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_"
 		      "ms=?,compact=?,compact_tries=?,compact_row=?,compact_turns=?,overflowed=?,context_tokens=?,"
-		      "context_off=? WHERE id=?",
-		      "iiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
+		      "context_off=?,approval=?,asked=? WHERE id=?",
+		      "iiiiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
 		      s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size, s->question_size,
 		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->compact, s->compact_tries,
-		      s->compact_row, s->compact_turns, s->overflowed, s->context_tokens, s->context_off, s->id);
+		      s->compact_row, s->compact_turns, s->overflowed, s->context_tokens, s->context_off, s->approval,
+		      s->asked, s->id);
 }

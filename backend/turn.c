@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agents.h"
+#include "approve.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
@@ -328,7 +329,8 @@ int turn_fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	struct worker *w = arg;
-	int rc = calls_abandon(tx, s, "stopped by the user", err);
+	int rc = approve_drop(tx, s, err);
+	rc = rc ? rc : calls_abandon(tx, s, "stopped by the user", err);
 	/* A run that had not taken its message yet is stopped together with it: else it would begin once more. */
 	if (!rc && s->state == STATE_RUNNING &&
 	    !db_int(tx->db, 0, "SELECT 1 FROM messages WHERE session=? AND state='placed'", "i", s->id))

@@ -90,6 +90,10 @@ struct view *view_make(const struct session *s)
 	v->ships = (uint64_t)s->ships_done;
 	v->version = s->version;
 	v->live = live_get(s->live);
+	v->approval = session_waits(s) ? (uint64_t)s->approval : 0;
+	v->approval_text = v->approval ? xstrdup(s->approval_text) : NULL;
+	v->approval_ms = s->approval_ms;
+	v->grants = xstrdup(s->grants);
 	texts(v, s);
 	values(v, s);
 	return v;
@@ -110,6 +114,8 @@ void view_put(struct view *v)
 	for (int i = 0; i < SETTING_KINDS; i++)
 		free(v->setting[i]);
 	live_put(v->live);
+	free(v->approval_text);
+	free(v->grants);
 	free(v->name);
 	free(v);
 }

@@ -1,7 +1,9 @@
 /* Names and listings. Loop thread only; memory only: shells, prompts and indexers ask all the time. */
 #include "dir.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "backend/base/mem.h"
@@ -62,6 +64,16 @@ static uint64_t lookup_draft(const struct spot *dir, const char *name, pid_t tid
 	return d ? node_for(dir->f, draft_nodes(d), 0, d, tid)->ino : 0;
 }
 
+/* approvals/K: at most one waits, for calls run one after the other. */
+static uint64_t lookup_approval(const struct spot *dir, const char *name)
+{
+	char is[24];
+	snprintf(is, sizeof is, "%llu", (unsigned long long)dir->session->view->approval);
+	return dir->session->view->approval && !strcmp(is, name)
+		       ? ino_of(tree_unnamed(PLACE_APPROVALS, KIND_LINE), dir->number)
+		       : 0;
+}
+
 uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
 {
 	enum place inside = dir->file->inside;
@@ -73,6 +85,8 @@ uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
 		return ino_of(file, dir->session ? dir->number : 0);
 	if (inside == PLACE_PROJECTS)
 		return project ? ino_of(tree_unnamed(inside, KIND_LINK), project) : 0;
+	if (inside == PLACE_APPROVALS)
+		return lookup_approval(dir, name);
 	if (inside == PLACE_SESSIONS)
 		return lookup_session(dir, name);
 	if (inside == PLACE_KEYS)
@@ -204,6 +218,15 @@ static bool add_keys(struct listing *l, const struct spot *dir, off_t off)
 	return true;
 }
 
+static bool add_approvals(struct listing *l, const struct spot *dir, off_t off)
+{
+	char name[24];
+	int64_t k = (int64_t)dir->session->view->approval;
+	snprintf(name, sizeof name, "%lld", (long long)k);
+	return !k || dir_off_number(k) <= off ||
+	       add(l, name, ino_of(tree_unnamed(PLACE_APPROVALS, KIND_LINE), dir->number), S_IFREG, dir_off_number(k));
+}
+
 static bool add_numbered(struct listing *l, const struct spot *dir, off_t off)
 {
 	switch (dir->file->inside) {
@@ -212,6 +235,7 @@ static bool add_numbered(struct listing *l, const struct spot *dir, off_t off)
 	case PLACE_KEYS: return add_keys(l, dir, off);
 	case PLACE_DROP: return add_projects(l, dir, KIND_DIR, off) && add_drafts(l, dir, off);
 	case PLACE_DROP_PROJECT: return add_drafts(l, dir, off);
+	case PLACE_APPROVALS: return add_approvals(l, dir, off);
 	default: return true;
 	}
 }

@@ -19,6 +19,7 @@ bool file_of_session(const struct file *file)
 	switch (file->place) {
 	case PLACE_SESSION:
 	case PLACE_SETTINGS:
+	case PLACE_APPROVALS:
 	case PLACE_FILES:
 	case PLACE_WAIT: return true;
 	case PLACE_SESSIONS: return !file->name;
@@ -112,7 +113,7 @@ double spot_keep_attr(const struct spot *at)
 double spot_keep_entry(const struct spot *at)
 {
 	const struct file *file = at->file;
-	if (at->node || (is_drop_box(file) && file->place != PLACE_SESSIONS))
+	if (at->node || (is_drop_box(file) && file->place != PLACE_SESSIONS) || file->place == PLACE_APPROVALS)
 		return 0;
 	/* A watch could still be set on one that has ended, until the poker has removed it. */
 	bool session = file->place == PLACE_SESSIONS && !file->name;
@@ -129,6 +130,10 @@ static void add_place(struct buf *out, const struct spot *at)
 	switch (file->place) {
 	case PLACE_FILES: buf_addf(out, "sessions/%s/files/%s", at->session->view->name, at->node->work->path); return;
 	case PLACE_SESSION: buf_addf(out, "sessions/%s/%s", at->session->view->name, file->name); return;
+	case PLACE_APPROVALS:
+		buf_addf(out, "sessions/%s/approvals/%llu", at->session->view->name,
+			 (unsigned long long)at->session->view->approval);
+		return;
 	case PLACE_SETTINGS: buf_addf(out, "sessions/%s/settings/%s", at->session->view->name, file->name); return;
 	case PLACE_WAIT: buf_addf(out, "sessions/%s/wait/%s", at->session->view->name, file->name); return;
 	case PLACE_SESSIONS: buf_addf(out, "sessions/%s", file->name ? file->name : at->session->view->name); return;

@@ -18,6 +18,7 @@ enum place {
 	PLACE_DROP,	    /* sessions/new */
 	PLACE_DROP_PROJECT, /* sessions/new/PROJECT */
 	PLACE_SESSION,
+	PLACE_APPROVALS,
 	PLACE_SETTINGS,
 	PLACE_WAIT,
 	PLACE_FILES, /* sessions/NAME/files and all folders below it */
@@ -44,7 +45,7 @@ enum file_kind {
 
 enum whole_kind { WHOLE_CONFIG, WHOLE_POLICY }; /* of KIND_CONFIG */
 
-enum wait_kind { WAIT_REPLY, WAIT_LIVE, WAIT_IDLE, WAIT_SHIPPED, WAIT_CHANGE };
+enum wait_kind { WAIT_REPLY, WAIT_LIVE, WAIT_IDLE, WAIT_APPROVAL, WAIT_SHIPPED, WAIT_CHANGE };
 
 struct file {
 	enum place place;
