@@ -48,7 +48,7 @@ int64_t compact_window(const struct config *c, const char *model)
 	return set ? set : UNKNOWN;
 }
 
-static int64_t window_of(struct worker *w)
+int64_t compact_window_of(struct worker *w)
 {
 	struct config *c = backend_config(w->b);
 	int64_t n = compact_window(c, w->s->setting[SETTING_MODEL]);
@@ -135,7 +135,7 @@ int compact_due(struct worker *w, bool *due, struct err *err)
 	*due = summary;
 	if (rc || end || pinned)
 		return rc ? rc : end;
-	int64_t window = window_of(w);
+	int64_t window = compact_window_of(w);
 	*due = w->s->compact || (window && estimate(w) > window - part(RESERVE, window) &&
 				 (w->s->compact_turns || !w->s->compact_row) && choose_cut(w->db, w->s, window) > 0);
 	return 0;
@@ -306,7 +306,7 @@ static bool useful(const struct model_reply *r)
 
 int compact_run(struct worker *w, struct err *err)
 {
-	struct compaction c = {.w = w, .window = window_of(w)};
+	struct compaction c = {.w = w, .window = compact_window_of(w)};
 	struct model_fault fault = {0};
 	struct err why = ERR_INIT;
 	if (w->s->compact_row >= ROW_MAX && w->s->compact_turns < ROW_TURNS)

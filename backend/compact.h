@@ -8,6 +8,7 @@ int compact_due(struct worker *w, bool *due, struct err *err);
 /* One try: pins a request for a summary, or takes up the pinned one, asks, commits. -ECANCELED: stopped. Errors are
  * those that fail the run. */
 int compact_run(struct worker *w, struct err *err);
+int64_t compact_window_of(struct worker *w); /* of the session's model */
 /* Tokens that a model takes: as config says, else by the table; 0 for a scripted one, which takes anything. */
 int64_t compact_window(const struct config *c, const char *model);
 

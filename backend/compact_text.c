@@ -44,6 +44,7 @@ static void render(struct buf *out, enum entry_kind kind, const cJSON *o)
 {
 	const char *text = json_str(o, "text"), *name = json_str(o, "name");
 	CLEAN_FREE char *args = NULL;
+	const cJSON *a;
 	bool blank = !text || utf8_blank(text, strlen(text));
 	switch (kind) {
 	case ENTRY_USER:
@@ -53,6 +54,9 @@ static void render(struct buf *out, enum entry_kind kind, const cJSON *o)
 			return;
 		buf_adds(out, kind == ENTRY_ASSISTANT ? "## Agent\n\n" : "## User\n\n");
 		add_cut(out, text, TEXT_BYTES);
+		cJSON_ArrayForEach(a, json_get(o, "attached"))
+			buf_addf(out, "\n[attached: %s %s]", json_str(a, "name") ? json_str(a, "name") : "",
+				 json_str(a, "path") ? json_str(a, "path") : "");
 		break;
 	case ENTRY_TOOL_CALL:
 		args = cJSON_PrintUnformatted(json_get(o, "input"));

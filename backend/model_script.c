@@ -138,6 +138,9 @@ static char *show(const struct model_request *q)
 			 item->kind == ITEM_CALL ? item->input
 			 : item->text		 ? item->text
 						 : "");
+		for (size_t k = 0; k < item->n_images; k++)
+			buf_addf(&out, "[image] %s %s %zu bytes\n", item->images[k].name, item->images[k].media,
+				 item->images[k].data.n);
 	}
 	return buf_take(&out);
 }

@@ -246,3 +246,21 @@ CREATE INDEX grants_project ON grants(project, session);
 CREATE INDEX grants_session ON grants(session);
 ALTER TABLE sessions ADD COLUMN approval INTEGER NOT NULL DEFAULT 0; -- number of the one that waits, 0 = none
 ALTER TABLE sessions ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;    -- number of the newest one
+
+-- migration 5
+
+-- attach/: files that go with a message. Their bytes are in attach/SESSION/FILE of the state folder.
+CREATE TABLE attachments(
+	session INTEGER NOT NULL,
+	n INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	media TEXT NOT NULL,                -- of an image that is shown to the model; "": a file for the sandbox
+	note TEXT NOT NULL,                 -- why an image is none
+	size INTEGER NOT NULL,
+	file TEXT NOT NULL,
+	state TEXT NOT NULL,                -- waiting, sent (with a message, not in the sandbox yet), there, withdrawn
+	message INTEGER NOT NULL,
+	PRIMARY KEY(session, n)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE sessions ADD COLUMN attached INTEGER NOT NULL DEFAULT 0; -- number of the newest one

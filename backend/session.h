@@ -64,10 +64,13 @@ struct session {
 	int64_t plan_seq, plan_size, answer_seq, answer_size, question_size;
 	int64_t output_bytes, usage_size, usage_ms;
 	int64_t compact, compact_tries, compact_row, compact_turns, overflowed, context_tokens, context_off;
+	int64_t attached;	 /* number of the newest file that was attached */
 	int64_t approval, asked; /* number of the approval that waits, 0 = none, and of the newest */
 	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
 	int64_t unanswered, waiting; /* lowest open message, number of waiting ones */
 	struct text_info queue, checks, diff, changes, commits;
+	struct attach_info *attach; /* those that wait */
+	size_t n_attach;
 	char *approval_text, *grants; /* approve.c; NULL: nothing waits, nothing is granted */
 	int64_t approval_ms;
 	char *ship_text; /* the `ship` file */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "approve.h"
+#include "attach.h"
 #include "backend/base/mem.h"
 #include "message.h"
 #include "session.h"
@@ -89,6 +90,7 @@ static const struct column {
 	NUMBER(context_off),
 	NUMBER(approval),
 	NUMBER(asked),
+	NUMBER(attached),
 };
 
 #define SELECT_COLUMNS                                                                                                 \
@@ -98,6 +100,7 @@ static const struct column {
 	"ms,"                                                                                                          \
 	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms,"     \
 	"compact,compact_tries,compact_row,compact_turns,overflowed,context_tokens,context_off,approval,asked,"        \
+	"attached,"                                                                                                    \
 	"state,after"
 
 static char **text_at(struct session *s, size_t i)
@@ -130,6 +133,9 @@ void session_free(struct session *s)
 	free(s->ship_text);
 	free(s->approval_text);
 	free(s->grants);
+	for (size_t i = 0; i < s->n_attach; i++)
+		free(s->attach[i].name);
+	free(s->attach);
 	live_put(s->live);
 	free(s);
 }
@@ -213,6 +219,7 @@ int session_load(struct db *db, int64_t id, struct session **out, struct err *er
 	rc = load_texts(db, s, err);
 	rc = rc ? rc : load_ship(db, s, err);
 	rc = rc ? rc : approve_load(db, s, err);
+	rc = rc ? rc : attach_load(db, s, err);
 	rc = rc ? rc : message_count(db, s, s->created_ms, err);
 	if (rc) {
 		session_free(s);
@@ -279,10 +286,10 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 		      "entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
 		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_"
 		      "ms=?,compact=?,compact_tries=?,compact_row=?,compact_turns=?,overflowed=?,context_tokens=?,"
-		      "context_off=?,approval=?,asked=? WHERE id=?",
-		      "iiiiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
+		      "context_off=?,approval=?,asked=?,attached=? WHERE id=?",
+		      "iiiiiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
 		      s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size, s->question_size,
 		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->compact, s->compact_tries,
 		      s->compact_row, s->compact_turns, s->overflowed, s->context_tokens, s->context_off, s->approval,
-		      s->asked, s->id);
+		      s->asked, s->attached, s->id);
 }

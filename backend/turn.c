@@ -10,6 +10,7 @@
 
 #include "agents.h"
 #include "approve.h"
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
@@ -65,6 +66,7 @@ struct pin {
 	struct worker *w;
 	int64_t n, cutoff;
 	char *model, *prompt; /* of the pinned request */
+	bool again;	      /* a message has come whose files are not in the sandbox yet, and nothing else */
 	bool nothing;	      /* every message was withdrawn before a request was made of it */
 };
 
@@ -130,6 +132,9 @@ static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	}
 	rc = s->state == STATE_RUNNING ? message_place(tx, s, err) : 0;
 	p->nothing = !rc && s->state == STATE_RUNNING && !s->unanswered;
+	p->again = !rc && s->state == STATE_RUNNING && s->waiting && !message_any_placed(tx, s);
+	if (p->again)
+		return 0;
 	if (p->nothing) {
 		live_put(s->live);
 		s->live = live_make(s->run, false, NULL);
@@ -332,8 +337,7 @@ static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *e
 	int rc = approve_drop(tx, s, err);
 	rc = rc ? rc : calls_abandon(tx, s, "stopped by the user", err);
 	/* A run that had not taken its message yet is stopped together with it: else it would begin once more. */
-	if (!rc && s->state == STATE_RUNNING &&
-	    !db_int(tx->db, 0, "SELECT 1 FROM messages WHERE session=? AND state='placed'", "i", s->id))
+	if (!rc && s->state == STATE_RUNNING && !message_any_placed(tx, s))
 		rc = message_place(tx, s, err);
 	if (!rc && db_int(tx->db, 0, "SELECT 1 FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", s->id,
 			  s->request))
@@ -386,6 +390,8 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 		return err ? -err->code : -EINVAL;
 	int rc = worker_commit(w, before_fn, &sink.before, err);
 	rc = rc ? rc : context_build(w->db, w->id, pin->cutoff, &ctx, err);
+	if (!rc)
+		attach_images(w, &ctx, compact_window_of(w));
 	struct model_request q = {.model = pin->model,
 				  .project = w->s->project,
 				  .n = pin->n,
@@ -414,9 +420,10 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 	CLEAN_BUF struct buf before = BUF_INIT;
 	struct done d = {w, &pin, &reply, &before, final};
 	int rc = load_prompt(w, err);
+	rc = rc ? rc : attach_deliver(w, err);
 	rc = rc ? rc : worker_commit(w, pin_fn, &pin, err);
 	*end = pin.nothing ? TURN_STOPPED : TURN_MORE;
-	if (rc || pin.nothing)
+	if (rc || pin.nothing || pin.again)
 		goto out;
 	killpoint("turn.pinned");
 	struct err why = ERR_INIT;

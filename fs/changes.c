@@ -49,6 +49,7 @@ static bool row_differs(const struct file *file, const struct view *a, const str
 
 void changes_of_view(struct face *f, const struct view *old, const struct view *new)
 {
+	watchers_attach(f, old, new);
 	if (old->approval != new->approval)
 		watchers_approval(f, new, old->approval);
 	for (unsigned row = 1; row < tree_rows; row++) {

@@ -64,7 +64,8 @@ static void closed(const struct spot *dir, fuse_req_t req, const char *name)
 
 static bool is_drop(const struct spot *dir)
 {
-	return dir->file->inside == PLACE_DROP || dir->file->inside == PLACE_DROP_PROJECT;
+	return dir->file->inside == PLACE_DROP || dir->file->inside == PLACE_DROP_PROJECT ||
+	       dir->file->inside == PLACE_ATTACH;
 }
 
 /* Parks a request that the backend has to decide; its answer is the errno. */
@@ -262,6 +263,10 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		return;
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		fuse_reply_err(req, EINVAL);
+	else if (dir.file->inside == PLACE_ATTACH || to.file->inside == PLACE_ATTACH)
+		fuse_reply_err(req, -refuse_at(&dir, name, EPERM,
+					       "files of attach/ are not renamed: copy it there under its last name "
+					       "(rsync --inplace, cp)"));
 	else if (is_drop(&dir) && is_drop(&to))
 		drop_rename(&dir, name, &to, new_name, !(flags & RENAME_NOREPLACE), req);
 	else if (dir.file->inside == PLACE_SESSIONS && parent == new_parent)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
@@ -264,6 +265,7 @@ uint64_t show_size(const struct spot *at)
 	switch (file->kind) {
 	case KIND_DIR: return 0;
 	case KIND_WORK: return at->node->work->file.size;
+	case KIND_ATTACHED: return attach_of(at) ? attach_of(at)->size : 0;
 	case KIND_LINK:
 		if (at->node)
 			return at->node->work->file.size;
@@ -291,6 +293,8 @@ int64_t show_changed(const struct spot *at)
 		return file->changed(at);
 	if (at->node && at->node->draft)
 		return draft_changed(at->node->draft);
+	if (at->node && at->node->attach && attach_of(at))
+		return attach_of(at)->changed_ms;
 	if (at->node && at->node->work)
 		return at->node->work->file.changed_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_FILES)

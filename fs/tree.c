@@ -24,6 +24,8 @@
 	{.place = PLACE_##P, .mode = 0444, .kind = KIND_WORK}
 #define DRAFT(P) \
 	{.place = PLACE_##P, .mode = 0644, .kind = KIND_DRAFT}
+#define ATTACHED(P) \
+	{.place = PLACE_##P, .mode = 0444, .kind = KIND_ATTACHED}
 #define MADE(P, NAME, SHOW, CHANGED, WORDS) \
 	{.place = PLACE_##P, .name = NAME, .mode = 0444, .kind = KIND_MADE, .show = SHOW, .changed = CHANGED, \
 	 .about = WORDS}
@@ -114,6 +116,7 @@ const struct file tree[] = {
 	GROWS(SESSION,   "log",              LOG,        "what the machinery did"),
 	ERRORS(SESSION,  "error",            "its last 8 refusals and failures, with what to do"),
 	DIR(SESSION,     "files",            0555, FILES, "its work as of the last sync, read-only; wakes nothing"),
+	DIR(SESSION,     "attach",           0755, ATTACH, "files put here go with the next message; images to the model"),
 	DIR(SESSION,     "approvals",        0555, APPROVALS, "a call that waits for your word: write once, session, project, no"),
 	DIR(SESSION,     "settings",         0555, SETTINGS, "values of model, network, after-run, ship, approvals"),
 	LINE(SESSION,    "ctl",  .value = 0,          show_verbs, changed_birth, accept_ctl,
@@ -126,6 +129,8 @@ const struct file tree[] = {
 	WORK(FILES),                                             /* files */
 	LINK(FILES),                                             /* and symlinks */
 
+	DRAFT(ATTACH),       /* attach/NAME while it is written */
+	ATTACHED(ATTACH),    /* and while it waits */
 	APPROVAL(APPROVALS), /* approvals/K */
 
 	SETTING(SETTINGS, "model",     MODEL), /* effect from the next turn */

@@ -19,6 +19,7 @@ enum place {
 	PLACE_DROP_PROJECT, /* sessions/new/PROJECT */
 	PLACE_SESSION,
 	PLACE_APPROVALS,
+	PLACE_ATTACH,
 	PLACE_SETTINGS,
 	PLACE_WAIT,
 	PLACE_FILES, /* sessions/NAME/files and all folders below it */
@@ -39,7 +40,8 @@ enum file_kind {
 	KIND_KEY,      /* a write hands a provider's key over; reads its fingerprint */
 	KIND_ERRORS,   /* the last refusals; truncating clears */
 	KIND_WAIT,     /* unlisted; a read blocks until something is so */
-	KIND_DRAFT,    /* a file of the drop box */
+	KIND_DRAFT,    /* a file of the drop box, or of attach/, that is being written */
+	KIND_ATTACHED, /* a file that waits in attach/ */
 	KIND_WORK,     /* a file of the session's work; its content never changes, see files.h */
 };
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "attach.h"
 #include "backend/base/mem.h"
 #include "dir.h"
 #include "face.h"
@@ -144,15 +145,39 @@ void watchers_approval(struct face *f, const struct view *view, uint64_t before)
 		order_approval(w, POKE_MKNOD, dir, view->approval);
 }
 
-static bool is_approvals(fuse_ino_t dir)
+static bool waits_still(const struct view *v, uint64_t n)
 {
-	return !ino_is_random(dir) && ino_row(dir) && ino_row(dir) < tree_rows &&
-	       tree[ino_row(dir)].inside == PLACE_APPROVALS && tree[ino_row(dir)].kind == KIND_DIR;
+	for (size_t i = 0; i < v->n_attach; i++)
+		if (v->attach[i].n == n)
+			return true;
+	return false;
 }
 
-static void show_approval_inode(struct face *f, fuse_req_t req, fuse_ino_t dir)
+void watchers_attach(struct face *f, const struct view *old, const struct view *view)
 {
-	const struct file *file = tree_unnamed(PLACE_APPROVALS, KIND_LINE);
+	struct watchers *w = f->watchers;
+	if (!old->n_attach || !w || !w->poke || !f->connected ||
+	    !seen_known(f, ino_in(PLACE_SESSION, "attach", view->id)))
+		return;
+	CLEAN_FREE char *dir = xasprintf("sessions/%s/attach", view->name);
+	for (size_t i = 0; i < old->n_attach; i++)
+		if (!waits_still(view, old->attach[i].n) && !attach_unlinks(f, view->id, old->attach[i].n) &&
+		    strlen(dir) + strlen(old->attach[i].name) + 2 <= POKE_PATH)
+			list_append(&w->orders, &order_new(POKE_UNLINK, dir, old->attach[i].name)->link);
+}
+
+static bool is_poked_dir(fuse_ino_t dir)
+{
+	return !ino_is_random(dir) && ino_row(dir) && ino_row(dir) < tree_rows &&
+	       (tree[ino_row(dir)].inside == PLACE_APPROVALS || tree[ino_row(dir)].inside == PLACE_ATTACH) &&
+	       tree[ino_row(dir)].kind == KIND_DIR;
+}
+
+static void show_poked(struct face *f, fuse_req_t req, fuse_ino_t dir)
+{
+	bool attach = tree[ino_row(dir)].inside == PLACE_ATTACH;
+	const struct file *file =
+		attach ? tree_unnamed(PLACE_ATTACH, KIND_ATTACHED) : tree_unnamed(PLACE_APPROVALS, KIND_LINE);
 	struct fuse_entry_param e = {.ino = ino_pack(ino_number(dir), tree_row(file))};
 	e.attr.st_ino = e.ino;
 	e.attr.st_mode = S_IFREG | file->mode;
@@ -163,7 +188,7 @@ static void show_approval_inode(struct face *f, fuse_req_t req, fuse_ino_t dir)
 }
 
 /* The poker looks for what it is to make or to remove: the one is not there yet, the other is there still. */
-static void lookup_approval(struct face *f, fuse_req_t req, fuse_ino_t dir, const char *name)
+static void lookup_poked(struct face *f, fuse_req_t req, fuse_ino_t dir, const char *name)
 {
 	bool make = false;
 	list_each (pos, &f->watchers->flying) {
@@ -177,15 +202,15 @@ static void lookup_approval(struct face *f, fuse_req_t req, fuse_ino_t dir, cons
 	if (make)
 		fuse_reply_err(req, ENOENT);
 	else
-		show_approval_inode(f, req, dir);
+		show_poked(f, req, dir);
 }
 
 bool watchers_mknod(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	if (!watchers_is_poker(f, req))
 		return false;
-	if (is_approvals(parent))
-		show_approval_inode(f, req, parent);
+	if (is_poked_dir(parent))
+		show_poked(f, req, parent);
 	else
 		fuse_reply_err(req, EPERM);
 	return true;
@@ -280,8 +305,8 @@ bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const ch
 {
 	if (!watchers_is_poker(f, req))
 		return false;
-	if (is_approvals(parent)) {
-		lookup_approval(f, req, parent, name);
+	if (is_poked_dir(parent)) {
+		lookup_poked(f, req, parent, name);
 		return true;
 	}
 	const struct ghost *g = is_sessions(parent) ? ghost_named(f->watchers, name) : ghost_at(f->watchers, parent);
@@ -332,7 +357,7 @@ bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const ch
 {
 	if (!watchers_is_poker(f, req))
 		return false;
-	bool ghost = is_approvals(parent) || (is_sessions(parent) ? ghost_named(f->watchers, name) != NULL
+	bool ghost = is_poked_dir(parent) || (is_sessions(parent) ? ghost_named(f->watchers, name) != NULL
 								  : ghost_at(f->watchers, parent) != NULL);
 	fuse_reply_err(req, ghost ? 0 : EPERM);
 	return true;

@@ -32,6 +32,8 @@ void watchers_run(struct face *f, bool janitor, bool poker);
 void watchers_changed(struct face *f, uint64_t ino, bool event);
 /* approvals/ of a session: what waited before (number, 0: nothing) goes, what waits now comes. */
 void watchers_approval(struct face *f, const struct view *view, uint64_t before);
+/* attach/: DELETE of what has gone with a message. */
+void watchers_attach(struct face *f, const struct view *old, const struct view *view);
 /* A session has just been made: CREATE in sessions/. */
 void watchers_born(struct face *f, struct session *s);
 /* A session ends (its view is the last but one): DELETE of its files and of itself. removed: the kernel is being
