@@ -378,6 +378,16 @@ int models_find(const struct config *c, const char *name, struct model_info *out
 	return 0;
 }
 
+int64_t models_window(const struct config *c, const char *name)
+{
+	struct model_info info;
+	int64_t n;
+	const char *set = value_of(c, "model", name, "window");
+	if (set && whole_number(set, INT64_MAX, &n))
+		return n;
+	return models_find(c, name, &info, NULL) ? 0 : info.window;
+}
+
 bool models_price(const struct config *c, const char *name, struct price *out)
 {
 	struct model_info m;

@@ -42,6 +42,8 @@ struct model_info {
 int models_find(const struct config *c, const char *name, struct model_info *out, struct err *err);
 /* By name, also of one that config does not mention but knows by default. -EINVAL in words. */
 int models_provider(const struct config *c, const char *name, struct provider_info *out, struct err *err);
+/* Tokens that it takes, by config or the table; 0: not known. Any name will do. */
+int64_t models_window(const struct config *c, const char *name);
 /* Dollars for a million tokens; false if not known. */
 bool models_price(const struct config *c, const char *name, struct price *out);
 /* The providers: built in (with a place to go to) or of config. Names in out, a line each. */

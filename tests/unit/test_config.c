@@ -135,6 +135,18 @@ TEST(the_default_file_is_true)
 	config_put(all);
 }
 
+TEST(windows)
+{
+	struct config *c = parse("model.window = 50000\n"), *plain = parse("");
+	CHECK_INT(config_window(c), 50000);
+	CHECK_INT(config_window(plain), 0);
+	config_put(c);
+	config_put(plain);
+	static const char *const bad[] = {"model.window = 12", "model.window = many", "model.window ="};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		CHECK_INT(config_line(bad[i], strlen(bad[i]), &err), -EINVAL);
+}
+
 TEST(one_line_alone)
 {
 	CHECK_INT(config_line("size = large\n", 13, &err), 0);
