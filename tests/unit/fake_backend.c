@@ -397,3 +397,8 @@ int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, c
 {
 	return 0;
 }
+
+bool attach_is_image(const void *p, size_t n)
+{
+	return false;
+}
