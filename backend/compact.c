@@ -272,6 +272,8 @@ static int ask(struct compaction *c, struct model_fault *fault, struct err *err)
 				  .system = compact_prompt,
 				  .context = &ctx,
 				  .plain = true,
+				  .backend = w->b,
+				  .session = w->s,
 				  .cancel = &w->cancel,
 				  .text = turn_no_stream};
 	rc = kind->run(&q, &c->reply, fault, err);

@@ -109,8 +109,31 @@ static void add_result(struct talk *t, const struct item *i)
 	close_block(r);
 }
 
+static void add_image(struct talk *t, const struct model_info *m, const struct item_image *i)
+{
+	CLEAN_FREE char *words = NULL;
+	if (!given_image(m, i, &words)) {
+		add_text(t, true, words, strlen(words));
+		return;
+	}
+	struct turn *r = turn_of(t, true);
+	buf_addf(&r->blocks, "{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"media_type\":\"%s\",\"data\":\"",
+		 i->media);
+	given_base64(&r->blocks, &i->data);
+	buf_adds(&r->blocks, "\"}");
+	close_block(r);
+}
+
+static void add_user(struct talk *t, const struct model_info *m, const struct item *it)
+{
+	for (size_t i = 0; i < it->n_images; i++)
+		add_image(t, m, &it->images[i]);
+	add_text(t, true, it->text, strlen(it->text));
+}
+
 /* *thinks: the turn whose calls were just answered begins with its thinking, or there is none. */
-static void add_items(struct talk *t, const struct context *c, const char *model, bool *thinks)
+static void add_items(struct talk *t, const struct context *c, const struct model_info *m, const char *model,
+		      bool *thinks)
 {
 	*thinks = true;
 	for (size_t i = 0; i < c->n;) {
@@ -126,7 +149,7 @@ static void add_items(struct talk *t, const struct context *c, const char *model
 			given_close(&g);
 			continue;
 		case ITEM_RESULT: add_result(t, it); break;
-		case ITEM_USER: add_text(t, true, it->text, strlen(it->text)); break;
+		case ITEM_USER: add_user(t, m, it); break;
 		case ITEM_CALL: break; /* taken with its turn */
 		}
 		i++;
@@ -189,7 +212,7 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	struct talk t = {0};
 	bool thinks;
 	int64_t most = m->max_output ? m->max_output : OUTPUT_USUAL;
-	add_items(&t, q->context, q->bare ? "" : q->model, &thinks);
+	add_items(&t, q->context, m, q->bare ? "" : q->model, &thinks);
 	buf_adds(out, "{\"model\":");
 	json_quote(out, m->id, strlen(m->id));
 	buf_addf(out, ",\"max_tokens\":%" PRId64 ",\"stream\":true", most);

@@ -90,7 +90,33 @@ static void add_result(struct talk *t, const struct item *i)
 	buf_addc(t->out, '}');
 }
 
-static void put_messages(struct talk *t, const struct model_request *q)
+/* A text alone is a text: some servers know nothing else. */
+static void add_user(struct talk *t, const struct model_info *m, const struct item *it)
+{
+	begin(t, "user");
+	if (!it->n_images) {
+		add_content(t, it->text, strlen(it->text));
+		buf_addc(t->out, '}');
+		return;
+	}
+	buf_adds(t->out, ",\"content\":[{\"type\":\"text\",\"text\":");
+	json_quote(t->out, it->text, strlen(it->text));
+	for (size_t i = 0; i < it->n_images; i++) {
+		CLEAN_FREE char *words = NULL;
+		if (given_image(m, &it->images[i], &words)) {
+			buf_addf(t->out, "},{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:%s;base64,",
+				 it->images[i].media);
+			given_base64(t->out, &it->images[i].data);
+			buf_adds(t->out, "\"}");
+		} else {
+			buf_adds(t->out, "},{\"type\":\"text\",\"text\":");
+			json_quote(t->out, words, strlen(words));
+		}
+	}
+	buf_adds(t->out, "}]}");
+}
+
+static void put_messages(struct talk *t, const struct model_request *q, const struct model_info *m)
 {
 	const struct context *c = q->context;
 	buf_adds(t->out, ",\"messages\":[");
@@ -107,11 +133,8 @@ static void put_messages(struct talk *t, const struct model_request *q)
 		}
 		if (c->items[i].kind == ITEM_RESULT)
 			add_result(t, &c->items[i]);
-		if (c->items[i].kind == ITEM_USER) {
-			begin(t, "user");
-			add_content(t, c->items[i].text, strlen(c->items[i].text));
-			buf_addc(t->out, '}');
-		}
+		if (c->items[i].kind == ITEM_USER)
+			add_user(t, m, &c->items[i]);
 		i++;
 	}
 	buf_addc(t->out, ']');
@@ -153,7 +176,7 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 		buf_addf(out, ",\"reasoning_effort\":\"%s\"", m->thinking);
 	if (!q->plain)
 		put_tools(out); /* not "none": some servers do not know tool_choice */
-	put_messages(&t, q);
+	put_messages(&t, q, m);
 	buf_addc(out, '}');
 	buf_release(&t.text);
 	buf_release(&t.calls);

@@ -63,7 +63,26 @@ static void add_result(struct buf *out, const struct item *i)
 	buf_addc(out, '}');
 }
 
-static void put_input(struct buf *out, const struct model_request *q)
+static void add_user(struct buf *out, const struct model_info *m, const struct item *it)
+{
+	add_message(out, "user", "input_text", it->text, strlen(it->text));
+	for (size_t i = 0; i < it->n_images; i++) {
+		CLEAN_FREE char *words = NULL;
+		buf_cut(out, out->n - 2); /* goes on with the content */
+		if (given_image(m, &it->images[i], &words)) {
+			buf_addf(out, ",{\"type\":\"input_image\",\"image_url\":\"data:%s;base64,",
+				 it->images[i].media);
+			given_base64(out, &it->images[i].data);
+			buf_addc(out, '"');
+		} else {
+			buf_adds(out, ",{\"type\":\"input_text\",\"text\":");
+			json_quote(out, words, strlen(words));
+		}
+		buf_adds(out, "}]}");
+	}
+}
+
+static void put_input(struct buf *out, const struct model_request *q, const struct model_info *m)
 {
 	const struct context *c = q->context;
 	buf_adds(out, ",\"input\":[");
@@ -78,7 +97,7 @@ static void put_input(struct buf *out, const struct model_request *q)
 		if (c->items[i].kind == ITEM_RESULT)
 			add_result(out, &c->items[i]);
 		if (c->items[i].kind == ITEM_USER)
-			add_message(out, "user", "input_text", c->items[i].text, strlen(c->items[i].text));
+			add_user(out, m, &c->items[i]);
 		i++;
 	}
 	buf_addc(out, ']');
@@ -117,7 +136,7 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 		buf_adds(out, ",\"tool_choice\":\"none\"");
 	buf_adds(out, ",\"instructions\":");
 	json_quote(out, q->system, strlen(q->system));
-	put_input(out, q);
+	put_input(out, q, m);
 	buf_addc(out, '}');
 }
 

@@ -1,13 +1,16 @@
 /* A turn of the transcript as its blocks, for the model that gets it back. */
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "answer.h"
 #include "backend/base/json.h"
+#include "backend/base/mem.h"
 #include "backend/base/utf8.h"
 
-#define ID_MAX 64 /* letters of a call's id or a tool's name that every provider takes */
+#define CHUNK  3072 /* bytes that are encoded at once: a multiple of 3 */
+#define ID_MAX 64   /* letters of a call's id or a tool's name that every provider takes */
 
 /* Do the layout's places and calls fit what stands in the transcript? */
 static bool fits(const struct given *g)
@@ -85,6 +88,26 @@ void given_each(const struct given *g, const struct given_to *to)
 			text(to, at + skip, (size_t)n);
 			at += skip + n;
 		}
+	}
+}
+
+bool given_image(const struct model_info *m, const struct item_image *i, char **words)
+{
+	if (m->images && i->data.n)
+		return true;
+	*words = xasprintf("[the image %s is not shown: %s]", i->name,
+			   m->images ? "it cannot be read any more" : "this model takes no images");
+	return false;
+}
+
+void given_base64(struct buf *out, const struct buf *data)
+{
+	buf_reserve(out, data->n / 3 * 4 + 8);
+	for (size_t at = 0; at < data->n; at += CHUNK) {
+		size_t n = data->n - at < CHUNK ? data->n - at : CHUNK;
+		char text[CHUNK / 3 * 4 + 4];
+		buf_add(out, text,
+			(size_t)EVP_EncodeBlock((unsigned char *)text, (unsigned char *)data->p + at, (int)n));
 	}
 }
 

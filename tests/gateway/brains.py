@@ -13,6 +13,8 @@ def norm(path, body):
                     out.append((m["role"], b["text"]))
                 elif b["type"] == "tool_use":
                     out.append(("call", (b["id"], b["name"], b["input"])))
+                elif b["type"] == "image":
+                    out.append(("image", b["source"]["data"]))
                 elif b["type"] == "tool_result":
                     out.append(("result", (b["tool_use_id"], b.get("content", ""))))
                 else:
@@ -22,7 +24,9 @@ def norm(path, body):
             if m["role"] == "tool":
                 out.append(("result", (m["tool_call_id"], m["content"])))
             elif m["role"] != "system":
-                if m["content"]:
+                if isinstance(m["content"], list):
+                    out.append((m["role"], m["content"][0]["text"]))
+                elif m["content"]:
                     out.append((m["role"], m["content"]))
                 for c in m.get("tool_calls", []):
                     out.append(("call", (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))))

@@ -1,6 +1,6 @@
 # Sessions with models of each format, from the file that creates one to the provider's socket and back: a daemon, a mount,
 # a gateway, a sandbox of kind dir. The provider is ours; all it is asked is looked at.
-import email.utils, os, subprocess, sys, time
+import base64, email.utils, os, subprocess, sys, time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
 import brains, peers
@@ -114,7 +114,9 @@ class Brain:
         if n == 2 and time.monotonic() - self.reset_at < 1:  # curl sends again by itself what it sent on a connection that was closing
             self.resent += 1
             return reset(c, r)
-        if "quick" in text:
+        if "tools" not in r.json or r.json.get("tool_choice") in ({"type": "none"}, "none"):
+            calls, text = [], "quick: a summary of what was said"
+        elif "quick" in text:
             calls, text = [], "quick answer to: " + text
         elif rounds == 2:  # two at once
             calls = [("bash", {"command": "echo 3 >> rounds; echo left"}), ("bash", {"command": "echo 3b >> rounds; echo right"})]
@@ -292,6 +294,21 @@ for name, id in (("anthropic", "claude-sonnet-4-5"), ("responses", "gpt-test")):
     write("%s/%s/input" % (S, name), "quick and forgetful\n")
     equal("%s: a session survives it" % name, (idle(name), entries(name)[-1]["text"], b.bodies[0], len(b.bodies)), ("idle", "quick answer to: quick and forgetful\n", "refused", 2))
     check("%s: and the log says so" % name, "sent again without thinking" in read("%s/%s/log" % (S, name)))
+
+# ---- a conversation that is too long, and an image ----
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+LONG = {"claude-sonnet-4-5": error(400, "invalid_request_error", message="prompt is too long: 210000 tokens > 200000 maximum"),
+        "qwen3:8b": error(400, "invalid_request_error", message="prompt too long; exceeded max context length by 10 tokens"),
+        "gpt-test": lambda c, r: up.stream(c, [b'event: response.failed\ndata: {"type":"response.failed","response":{"error":{"code":"context_length_exceeded","message":"x"}}}\n\n'])}
+write(M + "/config", CONFIG + PROVIDERS + "model.resp/gpt-test.images = yes\nmodel.ollama/qwen3:8b.images = yes\n")
+for name, (model, id) in NAMES.items():
+    b = Brain()
+    up.script[id] = lambda c, r, b=b, id=id: b(c, r) if b.bodies else b.bodies.append((r.target, r.json)) or LONG[id](c, r)
+    open("%s/%s/attach/dot.png" % (S, name), "wb").write(PNG)
+    write("%s/%s/input" % (S, name), "quick: what is in the image?\n")
+    equal("%s: it is summed up and goes on" % name, (idle(name), entries(name)[-1]["text"]), ("idle", "quick answer to: quick: what is in the image?\n"))
+    sent = json.dumps(b.bodies[-1][1])
+    check("%s: with the image, and less of the talk" % name, base64.b64encode(PNG).decode() in sent and "a summary of what was said" in sent and len(sent) < len(json.dumps(b.bodies[0][1])), len(sent), len(json.dumps(b.bodies[0][1])))
 
 # ---- what is never tried again, and what the default is ----
 up.script["gpt-test"] = Brain({0: error(400, "invalid_request_error")})

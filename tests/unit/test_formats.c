@@ -2,6 +2,7 @@
  * of turn. Never half a call, never a block twice. */
 #include <errno.h>
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdlib.h>
 
 #include "backend/base/json.h"
@@ -459,6 +460,53 @@ TEST(responses_give_the_reasoning_back)
 	CHECK(!strstr(text.p, "rs_1") && strstr(text.p, "something else"));
 	items[1].text = kept;
 	items[1].replay = NULL;
+}
+
+/* An image's bytes go as base64; a model that takes none is told so. */
+TEST(images)
+{
+	static const struct {
+		const struct format *f;
+		const char *shown;
+	} all[] = {
+		{&format_anthropic, "{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"media_type\":\"image/png\","
+				    "\"data\":\"iVBORw==\"}"},
+		{&format_openai, "{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,iVBORw==\"}}"},
+		{&format_responses, "{\"type\":\"input_image\",\"image_url\":\"data:image/png;base64,iVBORw==\"}"}};
+	struct item_image image = {.name = T("a.png"), .media = T("image/png")};
+	buf_adds(&image.data, "\x89PNG");
+	items[0].images = &image;
+	items[0].n_images = 1;
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		CLEAN_BUF struct buf text = BUF_INIT;
+		struct model_info m = info("off", 0);
+		CLEAN_JSON cJSON *none = body_of(all[i].f, &m, "m", 1, &text);
+		CHECK(!strstr(text.p, "iVBORw") &&
+		      strstr(text.p, "[the image a.png is not shown: this model takes no images]"));
+		m.images = true;
+		CLEAN_JSON cJSON *o = body_of(all[i].f, &m, "m", 1, &text);
+		CHECK(strstr(text.p, all[i].shown) != NULL);
+		CHECK(strstr(text.p, "first") != NULL);
+	}
+	buf_release(&image.data);
+	items[0].n_images = 0;
+	items[0].images = NULL;
+}
+
+TEST(base64_of_any_length)
+{
+	CLEAN_BUF struct buf data = BUF_INIT;
+	for (size_t n = 0; n < 7000; n += n < 10 ? 1 : 1021) {
+		CLEAN_BUF struct buf whole = BUF_INIT;
+		CLEAN_BUF struct buf text = BUF_INIT;
+		while (data.n < n)
+			buf_addc(&data, (char)(data.n * 7));
+		given_base64(&text, &data);
+		buf_reserve(&whole, n * 2 + 8);
+		CHECK_INT(EVP_EncodeBlock((unsigned char *)whole.p, (const unsigned char *)buf_str(&data), (int)n),
+			  (long long)text.n);
+		CHECK(!text.n || !memcmp(whole.p, text.p, text.n));
+	}
 }
 
 TEST(arguments_that_are_nested_too_deep_do_not_spoil_the_request)

@@ -93,7 +93,7 @@ static const struct {
 	{"gpt-6.1-terra", "gpt-6.1-terra", "openai-responses", "responses", "on", 128000, -1},
 	{"claude-opus-4-5", "claude-opus-4-5", "anthropic", "anthropic", "off", 200000, 5},
 	{"claude-nobody-knows", "claude-nobody-knows", "anthropic", "anthropic", "off", 200000, -1},
-	{"gpt-5-mini", "gpt-5-mini", "openai-responses", "responses", "on", 400000, 0.25},
+	{"gpt-5-mini", "gpt-5-mini", "openai-responses", "responses", "on", 272000, 0.25},
 	{"gpt-4.1", "gpt-4.1", "openai", "openai", "off", 1047576, 2},
 	{"openai/gpt-5", "gpt-5", "openai", "openai", "off", 0, -1},
 	{"ollama/qwen3:8b", "qwen3:8b", "ollama", "openai", "off", 0, 0},
