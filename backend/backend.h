@@ -264,6 +264,7 @@ struct backend_options {
 	const struct paths *paths;
 	struct queue *notes; /* of the face; struct note items, freed by the face with note_free() */
 	const char *mount;   /* absolute mount point: projects inside it are refused */
+	int log_fd;	     /* of the gateway's log; 0: standard error, as it is now */
 	bool gateway;	     /* start and watch the gateway; paths->self has to be this program */
 };
 

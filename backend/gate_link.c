@@ -137,7 +137,7 @@ static void bring_up(struct gate_link *l)
 {
 	struct err why = ERR_INIT;
 	struct config *c = backend_config(l->b);
-	struct gateway_options o = {.sync_each = !strcmp(c->value[CONFIG_LEDGER_SYNC], "each")};
+	struct gateway_options o = {.sync_each = !strcmp(c->value[CONFIG_LEDGER_SYNC], "each"), .log_fd = l->log_fd};
 	config_put(c);
 	bool there = gateway_running(l->b->paths);
 	int rc = gateway_start(l->b->paths, &o, &why);
@@ -306,11 +306,12 @@ static bool sandbox_is_up(struct gate_link *l)
 	return up;
 }
 
-struct gate_link *gate_link_new(struct backend *b)
+struct gate_link *gate_link_new(struct backend *b, int log_fd)
 {
 	struct gate_link *l = xcalloc(1, sizeof *l);
 	pthread_condattr_t attr;
 	l->b = b;
+	l->log_fd = log_fd;
 	l->line = -1;
 	l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&l->lock, NULL);

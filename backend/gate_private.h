@@ -15,6 +15,7 @@ enum gate_state {
 
 struct gate_link {
 	struct backend *b;
+	int log_fd; /* the gateway's standard error */
 	pthread_t thread, asker;
 	bool has_thread, has_asker;
 	struct queue asks; /* requests of the face */

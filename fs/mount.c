@@ -294,8 +294,11 @@ static int start_and_serve(struct mounting *m)
 		err_sys(&err, -rc, "cannot start");
 		goto out;
 	}
-	const struct backend_options options = {
-		.paths = &m->paths, .notes = &f->notes, .mount = m->dir, .gateway = true};
+	const struct backend_options options = {.paths = &m->paths,
+						.notes = &f->notes,
+						.mount = m->dir,
+						.log_fd = m->log_fd > 2 ? m->log_fd : 0,
+						.gateway = true};
 	rc = backend_start(&options, &f->backend, &err);
 	if (rc) {
 		code = backend_exit_code(rc);

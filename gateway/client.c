@@ -158,6 +158,10 @@ static int spawn(const struct paths *p, const struct gateway_options *o, int rea
 		int null = open("/dev/null", O_RDWR);
 		dup2(null, 0);
 		dup2(null, 1);
+		if (o && o->log_fd > 2)
+			dup2(o->log_fd, 2);
+		if (null > 2)
+			close(null);
 		fcntl(ready, F_SETFD, 0);
 		if (chdir("/"))
 			_exit(127);

@@ -13,6 +13,7 @@
 struct gateway_options {
 	const char *listen; /* ADDRESS:PORT for the daemon's own tokens; or NULL */
 	bool sync_each;	    /* ledger.sync = each */
+	int log_fd;	    /* where its words go; 0: where ours go now */
 };
 
 /* Finds the running gateway of this instance, or starts one, and waits until it serves (10 s). Of another version: it

@@ -1,7 +1,9 @@
 #!/bin/sh
 # gateway/ in the tree: keys, policy, ledger, head and tokens as files, and the process behind them.
 . "$(dirname "$0")/../lib.sh"
-start || exit 1
+words=$(timeout 20 "$BERTHFS" mount "$M" 2>&1) # as long as anybody has its standard error, this does not end
+equal "mount says nothing, and nobody keeps its terminal" "$? $words" "0 "
+DAEMON=$(daemon_pid)
 G=$M/gateway
 KEY=sk-tree-0123456789abcdefghij
 runs() { grep -q '^gateway running' "$M/status"; }
