@@ -235,7 +235,7 @@ static int check(const struct key *k, const char *value, struct err *err)
 	case WINDOW:
 		if (!strcmp(value, "auto"))
 			return 0;
-		return check_window(k->name, value, err);
+		return check_window(value, err);
 	case RULES: return approve_check_ask(value, err);
 	case PATTERNS: return guard_check(value, err);
 	case LISTEN: return check_listen(k->name, value, err);
