@@ -18,6 +18,7 @@
 #define BACKLOG_HIGH (256 << 10) /* bytes that wait for a slow reader before the other side is paused */
 #define BACKLOG_LOW  (64 << 10)
 #define SCRATCH	     (64 << 10)
+#define READ_TURN    32 /* pieces that are read of a connection before others get their turn */
 
 struct gw;
 struct call;
@@ -124,6 +125,7 @@ int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct to
 int listen_set(struct gw *g, const char *address, struct err *err); /* of TCP, instead of the one before; or NULL */
 void listener_close(struct gw *g, struct listener *l);
 void conn_read(struct conn *c);				 /* goes on with what has come */
+void conn_put_off(struct conn *c);			 /* it has more to read: after the others */
 void conn_read_again(struct gw *g);			 /* those that have been put off, once each */
 void conn_send(struct conn *c, const void *p, size_t n); /* queues and sends what goes at once */
 void conn_flush(struct conn *c);

@@ -19,7 +19,6 @@
 
 #define CONNS_MAX	 8192
 #define CONNS_PER_SOCKET 2048
-#define READ_TURN	 32 /* requests and pieces that are read of a connection before others get their turn */
 /* Bytes of request bodies at once: four of the largest from one socket, so that no sandbox takes the memory of all. */
 #define BODIES_SOCKET ((size_t)128 << 20)
 #define BODIES_ALL    ((size_t)512 << 20)
@@ -152,7 +151,7 @@ void conn_deny(struct conn *c, const struct denial *d, bool anthropic)
 	conn_done(c);
 }
 
-static void put_off(struct conn *c)
+void conn_put_off(struct conn *c)
 {
 	if (list_empty(&c->again))
 		list_append(&c->gw->again, &c->again);
@@ -165,7 +164,7 @@ static void linger(struct conn *c)
 	for (int i = 0; i < READ_TURN && n > 0; i++)
 		n = recv(c->source.fd, c->gw->scratch, SCRATCH, MSG_DONTWAIT);
 	if (n > 0 || (n < 0 && errno == EINTR)) {
-		put_off(c);
+		conn_put_off(c);
 	} else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
 		conn_free(c);
 	}
@@ -255,7 +254,7 @@ void conn_read(struct conn *c)
 {
 	for (int i = 0; c->source.ready && c->state == CONN_READING && conn_backlog(c) < BACKLOG_LOW; i++) {
 		if (i == READ_TURN) {
-			put_off(c);
+			conn_put_off(c);
 			return;
 		}
 		if (c->ahead.n) {
@@ -295,6 +294,8 @@ void conn_read_again(struct gw *g)
 		list_remove(&c->again);
 		if (c->state == CONN_LINGERING)
 			linger(c);
+		else if (c->state == CONN_TUNNEL)
+			egress_client_ready(c);
 		else
 			conn_read(c);
 	}
