@@ -84,6 +84,18 @@ cat >"$T/poll.py" <<-'END'
 	assert b"key removed" in os.read(f, 1 << 20)
 END
 check "poll tells of a new record" python3 "$T/poll.py" "$G"
+if have inotifywait; then
+	inotifywait -q -t 20 -e modify "$G/ledger" >"$T/event" 2>/dev/null &
+	watcher=$!
+	own $watcher
+	within 5 sh -c "grep -q inotify /proc/$watcher/fdinfo/* 2>/dev/null"
+	echo "$KEY" >"$G/keys/watched"
+	within 10 is_gone $watcher
+	contains "a watcher hears of it" "$(cat "$T/event")" MODIFY
+	rm "$G/keys/watched"
+else
+	skip "a watcher hears of it" "no inotifywait"
+fi
 contains "head has length and hash" "$(cat "$G/head")" "length $(wc -l <"$G/ledger")"
 equal "with a true size" "$(size "$G/head")" "$(wc -c <"$G/head")"
 (cat "$G/ledger" >"$T/ledger") && check "the ledger holds" "$BERTHFS" ledger verify "$T/ledger" >"$T/verify"
