@@ -120,14 +120,26 @@ static void lost(struct gate_link *l)
 	tell(l, "%s", "has ended; starting it again");
 }
 
-/* One that does not answer, and does not end either, would be in the way of the next one for ever. */
-static void end_silent(struct gate_link *l, int rc)
+/* Takes what the line says; false when it has ended. */
+static bool read_line(struct gate_link *l)
+{
+	char text[64];
+	ssize_t n;
+	while ((n = recv(l->line, text, sizeof text, MSG_DONTWAIT)) > 0)
+		;
+	return n < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+/* One that does not answer, or cannot be reached any more because its sockets were removed, and does not end either,
+ * would be in the way of the next one for ever. */
+static void end_useless(struct gate_link *l, int rc, const struct err *why)
 {
 	uid_t uid;
 	pid_t pid;
-	if (rc == -ETIMEDOUT && !unix_peer(l->line, &uid, &pid) && pid > 1) {
-		tell(l, "%s", "does not answer any more; it is killed");
-		kill(pid, SIGKILL); /* it is our line's peer as long as the line has not ended */
+	bool lives = read_line(l); /* our line to it: then the pid is right, too */
+	if (lives && !unix_peer(l->line, &uid, &pid) && pid > 1) {
+		tell(l, "is of no use any more and is ended: %s", why->text);
+		kill(pid, rc == -ETIMEDOUT ? SIGKILL : SIGTERM);
 	}
 	l->silent = 0;
 	lost(l);
@@ -182,16 +194,6 @@ static void tell_options(struct gate_link *l)
 
 /* ---- the thread ---- */
 
-/* Takes what the line says; false when it has ended. */
-static bool read_line(struct gate_link *l)
-{
-	char text[64];
-	ssize_t n;
-	while ((n = recv(l->line, text, sizeof text, MSG_DONTWAIT)) > 0)
-		;
-	return n < 0 && (errno == EAGAIN || errno == EINTR);
-}
-
 static void one_round(struct gate_link *l)
 {
 	struct err why = ERR_INIT;
@@ -207,7 +209,7 @@ static void one_round(struct gate_link *l)
 		if (rc == -ETIMEDOUT && ++l->silent < SILENT_MAX)
 			gate_want(l);
 		else if (rc)
-			end_silent(l, rc);
+			end_useless(l, rc, &why);
 		else
 			l->silent = 0;
 	} else if (l->line >= 0) {

@@ -30,9 +30,11 @@ struct gate_link {
 	struct gateway_view *view; /* a reference */
 	char *draft;		   /* a written policy that does not hold, or NULL */
 
-	pthread_mutex_t minting; /* one token is made or revoked at a time, also while the gateway is asked */
-	struct map engine;	 /* session's number to the engine's token; guarded by minting */
-	struct map sandboxes;	 /* sessions whose sandbox had a token at the last look; guarded by minting */
+	/* One token is made or revoked at a time. The one lock that is held while the gateway is asked, by threads that
+	 * may block; its client never calls back. */
+	pthread_mutex_t minting;
+	struct map engine;    /* session's number to the engine's token; guarded by minting */
+	struct map sandboxes; /* sessions whose sandbox had a token at the last look; guarded by minting */
 
 	/* of the link's thread */
 	struct db *db;

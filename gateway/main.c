@@ -238,7 +238,8 @@ int gateway_main(int argc, char **argv)
 	g->dir = xasprintf("%s/gateway", o.state);
 	g->runtime = xstrdup(o.runtime);
 	g->started_ms = clock_mono_ms();
-	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->attached, &g->dead};
+	struct list *lists[] = {&g->listeners, &g->conns,    &g->calls, &g->tunnels,
+				&g->controls,  &g->attached, &g->dead,	&g->again};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	tokens_init(&g->tokens);

@@ -302,6 +302,26 @@ for folder, _, files in os.walk(gw.dir):
 equal("nor any file, in the mount or of the state, but one", bad, ["/state/berthfs/gateway/keys/anthropic"])
 check("neither does the system's log of the daemon", CANARY not in open(gw.dir + "/log", "rb").read())
 
+# ---- the daemon dies between the token and its handing over
+if KIND == "dir":
+    sh(BERTHFS, "umount", M)
+    gw.env["BERTHFS_KILL_AT"] = "gate.minted"
+    check("it mounts with a point to die at", mount() and within(15, gateway_pid))
+    pid = daemon_pid()
+    os.chdir(P)
+    open(gw.dir + "/script-four", "w").write(json.dumps({"tools": [{"name": "bash", "input": {"command": SHOW}}]}) + "\n")
+    write("sessions/new/four", "---\nmodel: script:%s/script-four\nnetwork: internet\n---\nrun it\n" % gw.dir)
+    os.chdir("/")
+    check("it dies there", within(20, lambda: gone(pid)))
+    del gw.env["BERTHFS_KILL_AT"]
+    check("the next one goes on", within(10, mount) and within(15, gateway_pid))
+    four = Session.__new__(Session)
+    four.name = "four"
+    out = four.result()
+    row = [r for r in tokens().get(read("sessions/four/id").strip(), [])]
+    equal("with one token, which is the one inside", [r[2] for r in row], [short(token_in(out))])
+    equal("and has the draft's network", [r[6] for r in row], ["internet"])
+
 # ---- destroyed
 check("a stream is under way once more", stream_of(one))
 before = provider.aborted

@@ -128,6 +128,9 @@ sh("timeout -s KILL 2 " + ASK % json.dumps(message("claude-long", stream=True)))
 check("one that is killed cancels the provider's stream", within(5, lambda: up.aborted == n + 1))
 d, o = gw.outcome()
 equal("and is in the ledger", (d["session"], o["result"]), ("1", "client left"))
+big = "curl -s -m 60 -o /dev/null -w %{http_code} $ANTHROPIC_BASE_URL/v1/messages -H 'Expect:' -H 'content-type: application/json' -H \"x-api-key: $ANTHROPIC_API_KEY\" "
+sh("head -c 40000000 /dev/zero | tr '\\0' ' ' >big")
+equal("an answer that comes before the request has gone out arrives", [sh(big + how)[1].strip() for how in ("--data-binary @big", "-H 'Transfer-Encoding: chunked' --data-binary @big") for _ in range(3)], ["413"] * 6)
 check("no key is inside", KEY not in sh("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")[1])
 
 # ---- the network setting ----

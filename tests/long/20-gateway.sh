@@ -10,7 +10,7 @@ kill -STOP "$pid"
 printf 'sk-0123456789' >"$M/gateway/keys/x" 2>/dev/null # something that makes the daemon look
 check "one that does not answer is ended" within 60 is_gone "$pid"
 check "another one takes its place" within 20 runs
-contains "events say so" "$(cut -f 5 "$M/events")" "does not answer any more; it is killed"
+contains "events say so" "$(cut -f 5 "$M/events")" "is of no use any more"
 pid=$(gateway_pid)
 kill -9 "$DAEMON"
 within 10 is_gone "$DAEMON"

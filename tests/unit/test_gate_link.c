@@ -152,6 +152,22 @@ TEST(a_gateway_that_lost_everything)
 	CHECK_INT(count(id, "engine"), 1);
 }
 
+TEST(a_gateway_whose_sockets_are_gone)
+{
+	char text[GATE_TOKEN];
+	struct err err = ERR_INIT;
+	int64_t id = face_session("sockets", SAY("x"), "go");
+	CHECK(face_wait_idle(id));
+	int pid = gateway_pid();
+	sh("rm run/gateway*");
+	gate_kick(face.b);
+	for (int64_t end = clock_mono_ms() + 20000; (gateway_pid() == pid || !gateway_pid()) && clock_mono_ms() < end;)
+		face_drain(50);
+	CHECK(gateway_pid() > 0 && gateway_pid() != pid);
+	CHECK_INT(token_of(id, text, &err), 0);
+	CHECK_INT(count(id, "sandbox"), 1);
+}
+
 TEST(a_gateway_that_cannot_run)
 {
 	char text[GATE_TOKEN];
