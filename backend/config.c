@@ -92,7 +92,7 @@ static const struct family {
 } families[] = {
 	{"provider.", "provider.NAME.url", "http://127.0.0.1:11434",
 	 "a server of models. Beside url: kind = anthropic, openai or responses (what it speaks); key = NAME (of "
-	 "gateway/keys); "
+	 "gateway/keys); ca = FILE (of certificates); "
 	 "quirks = max-tokens no-usage tool-name null-content",
 	 models_check_provider},
 	{"model.", "model.NAME.provider", "NAME",

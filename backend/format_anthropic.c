@@ -14,6 +14,7 @@
 
 #define API	      "anthropic"
 #define OUTPUT_USUAL  32000 /* tokens of an answer where the model's own limit is not known */
+#define OUTPUT_SHARE  6	    /* at most this part of the window: some models refuse when prompt and answer exceed it */
 #define MARKED_LAST   2	    /* messages of the user that mark where a cache may end */
 #define INPUT_LEVEL   8	    /* levels of the request around a call's arguments, and some more */
 #define CACHE_CONTROL ",\"cache_control\":{\"type\":\"ephemeral\"}"
@@ -212,6 +213,8 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	struct talk t = {0};
 	bool thinks;
 	int64_t most = m->max_output ? m->max_output : OUTPUT_USUAL;
+	if (m->window && most > m->window / OUTPUT_SHARE)
+		most = m->window / OUTPUT_SHARE;
 	add_items(&t, q->context, m, q->bare ? "" : q->model, &thinks);
 	buf_adds(out, "{\"model\":");
 	json_quote(out, m->id, strlen(m->id));

@@ -129,7 +129,8 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	else if (strcmp(m->thinking, "off") && strcmp(m->thinking, "on") && strcmp(m->thinking, "adaptive") &&
 		 *m->thinking > '9')
 		buf_addf(out, ",\"reasoning\":{\"effort\":\"%s\"}", m->thinking);
-	if (q->session) /* requests of a session find the same cache */
+	if (q->session &&
+	    !*m->provider.url) /* requests of a session find the same cache; others may not know the word */
 		buf_addf(out, ",\"prompt_cache_key\":\"berthfs-%" PRId64 "\"", q->session->id);
 	put_tools(out);
 	if (q->plain)

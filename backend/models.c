@@ -169,6 +169,10 @@ int models_check_provider(const char *key, const char *value, struct err *err)
 		return check_url(name, value, err);
 	if (!strcmp(field, "key"))
 		return name_of_provider(value) ? 0 : err_set(err, EINVAL, "%s: no name of a key", key);
+	if (!strcmp(field, "ca"))
+		return *value == '/' && strlen(value) < 256 && !value[strcspn(value, " \t#")]
+			       ? 0
+			       : err_set(err, EINVAL, "%s is the absolute path of a file of certificates", key);
 	if (!strcmp(field, "quirks"))
 		return read_quirks(value, bad, sizeof bad) >= 0
 			       ? 0
@@ -176,7 +180,7 @@ int models_check_provider(const char *key, const char *value, struct err *err)
 					 "\"%.60s\" is no quirk; known: max-tokens, no-usage, tool-name, null-content, "
 					 "none",
 					 bad);
-	return err_set(err, EINVAL, "a provider has kind, url, key and quirks, not \"%.60s\"", field);
+	return err_set(err, EINVAL, "a provider has kind, url, key, ca and quirks, not \"%.60s\"", field);
 }
 
 static bool model_name_fits(const char *s)
@@ -241,8 +245,10 @@ int models_provider(const struct config *c, const char *name, struct provider_in
 {
 	char bad[64];
 	const char *kind = value_of(c, "provider", name, "kind"), *url = value_of(c, "provider", name, "url"),
-		   *key = value_of(c, "provider", name, "key"), *q = value_of(c, "provider", name, "quirks");
-	*out = (struct provider_info){.set = kind || url || key || q};
+		   *key = value_of(c, "provider", name, "key"), *q = value_of(c, "provider", name, "quirks"),
+		   *ca = value_of(c, "provider", name, "ca");
+	*out = (struct provider_info){.set = kind || url || key || q || ca};
+	copy(out->ca, sizeof out->ca, ca);
 	copy(out->name, sizeof out->name, name);
 	copy(out->key, sizeof out->key, key ? key : name);
 	copy(out->url, sizeof out->url, url);

@@ -23,6 +23,7 @@ struct provider_info {
 	char kind[16]; /* anthropic, openai, responses */
 	char url[256]; /* "": the gateway's policy has it */
 	char key[64];  /* whose key: a name in gateway/keys */
+	char ca[256];  /* file of the certificates that its own is signed by; "": the machine's */
 	int quirks;
 	bool set; /* config says something about it */
 };

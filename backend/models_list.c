@@ -198,6 +198,7 @@ int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, c
 	for (char *name; (name = strsep(&rest, "\n"));)
 		if (*name)
 			put_provider(&l, name);
+	line(arg, false, "claude-code", "the installed CLI as a model is not built yet");
 	line(arg, true, "script:FILE", "answers from a file, for a try and for tests");
 	buf_release(&l.keys);
 	config_put(c);

@@ -61,8 +61,10 @@ static void add_provider(struct buf *out, const char *text, const struct config 
 	if (models_provider(c, name, &p, NULL) || !p.set || !*p.url)
 		return;
 	name_in(text, &p, as);
-	buf_addf(out, "provider %s %s %s key %s%s\nmodel %s *\n", as, p.kind, p.url, p.key,
-		 p.quirks & QUIRK_MAX_TOKENS ? " output max_tokens" : "", as);
+	buf_addf(out, "provider %s %s %s key %s", as, p.kind, p.url, p.key);
+	if (*p.ca)
+		buf_addf(out, " ca %s", p.ca);
+	buf_addf(out, "%s\nmodel %s *\n", p.quirks & QUIRK_MAX_TOKENS ? " output max_tokens" : "", as);
 }
 
 static void add_price(struct buf *out, const struct config *c, const char *key)

@@ -367,6 +367,9 @@ TEST(messages_of_anthropic)
 		"\"ephemeral\"}}]}]}");
 	CHECK(strstr(text.p, "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":2048}") != NULL);
 	CHECK(strstr(text.p, "\"max_tokens\":9000") != NULL);
+	m.window = 30000;
+	CLEAN_JSON cJSON *small = body_of(&format_anthropic, &m, "m", 6, &text);
+	CHECK(strstr(text.p, "\"max_tokens\":5000") != NULL);
 	/* another model gets no thinking back, and cannot be asked to think in the middle of that turn */
 	CLEAN_JSON cJSON *other = body_of(&format_anthropic, &m, "n", 6, &text);
 	CHECK(!strstr(text.p, "thinking"));

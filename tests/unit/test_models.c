@@ -48,7 +48,9 @@ static const struct {
 	{"provider.x.url = https://a b", "https://HOST"},
 	{"provider.x.url = https://models.example key other", "https://HOST"},
 	{"provider.x.quirks = max-tokens odd", "\"odd\" is no quirk"},
-	{"provider.x.colour = red", "kind, url, key and quirks"},
+	{"provider.x.colour = red", "kind, url, key, ca and quirks"},
+	{"provider.x.ca = relative.pem", "absolute path"},
+	{"provider.x.ca = /a b", "absolute path"},
 	{"model.m.window = many", "number of tokens"},
 	{"model.m.window = 0", "number of tokens"},
 	{"model.m.thinking = 100", "from 1024"},
@@ -77,6 +79,7 @@ TEST(keys_of_config)
 
 static const char settings[] = "provider.ollama.url = http://127.0.0.1:9999\n"
 			       "provider.box.kind = anthropic\nprovider.box.url = https://box.example\n"
+			       "provider.box.ca = /etc/box.pem\n"
 			       "provider.dumb.url = https://dumb.example\n"
 			       "model.mine.provider = box\nmodel.mine.id = claude-of-box\nmodel.mine.window = 5000\n"
 			       "model.claude-opus-4-5.thinking = off\n"
@@ -157,7 +160,7 @@ TEST(policy_follows_config)
 	v = policy_provider(p, API_CHAT, "gpt-5"); /* what a person wrote comes first */
 	CHECK(v && !strcmp(v->name, "openai"));
 	v = policy_provider_named(p, API_MESSAGES, "claude-of-box", "box");
-	CHECK(v && !strcmp(v->url, "https://box.example") && !strcmp(v->key, "box"));
+	CHECK(v && !strcmp(v->url, "https://box.example") && !strcmp(v->key, "box") && !strcmp(v->ca, "/etc/box.pem"));
 	CHECK(!policy_provider_named(p, API_CHAT, "x", "nobody"));
 	const struct policy_price_struct *price = policy_price(p, v, "claude-of-box");
 	CHECK(price && price->input == 1000000 && price->output == 2000000);
