@@ -172,6 +172,64 @@ static void bench_crowd(int64_t first)
 	printf("bench create a session at %d: mean %.1f ms, worst %.1f ms (bar 50 ms)\n", CROWD, sum / 20, worst);
 }
 
+/* ---- a long transcript ---- */
+
+#define LONG_MIB   100
+#define LONG_ENTRY 25000 /* bytes of text in each entry */
+
+static int long_fn(struct tx *tx, void *arg, struct err *err)
+{
+	static char text[LONG_ENTRY];
+	struct session *s = tx_session(tx, *(int64_t *)arg);
+	memset(text, 'w', sizeof text - 1);
+	int rc = 0;
+	for (int i = 0; i < 20 && s && !rc; i++) {
+		rc = transcript_user(tx, s, 1, text, "", err);
+		rc = rc ? rc : transcript_assistant(tx, s, "m", text, "", "end_turn", 0, false, err);
+	}
+	return rc;
+}
+
+/* Bytes that this process has read from files, cached or not. */
+static double read_mib(void)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	file_read("/proc/self/io", &b, 4096, NULL);
+	return strtod(buf_str(&b) + strlen("rchar: "), NULL) / (1 << 20);
+}
+
+static void bench_long(int64_t id)
+{
+	while (face.view[id]->text[TEXT_JSONL].size < (uint64_t)LONG_MIB << 20) {
+		store_do(face.b->store, long_fn, &id, NULL);
+		face_drain(0);
+	}
+	face_stop();
+	double before = read_mib();
+	int64_t from = clock_mono_us();
+	face_start();
+	face_drain(0);
+	printf("bench start with a transcript of %d MiB: %.1f ms, %.2f MiB read\n", LONG_MIB, seconds(from) * 1000,
+	       read_mib() - before);
+	struct request *r = request_new(REQ_READ, NULL, NULL);
+	r->session = id;
+	r->text_kind = TEXT_TRANSCRIPT;
+	r->size = 65536;
+	r->offset = face.view[id]->text[TEXT_TRANSCRIPT].size - r->size;
+	before = read_mib();
+	from = clock_mono_us();
+	face_ask(r);
+	printf("bench its last 64 KiB: %.1f ms, %.2f MiB read\n", seconds(from) * 1000, read_mib() - before);
+	request_free(r);
+	before = read_mib();
+	from = clock_mono_us();
+	face_do(REQ_CTL, id, "compact");
+	face_wait_idle(id);
+	bool done = strstr(face_text(0, TEXT_EVENTS), "compacted") != NULL;
+	printf("bench it is compacted%s: %.1f ms, %.2f MiB read\n", done ? "" : " NOT", seconds(from) * 1000,
+	       read_mib() - before);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
@@ -181,13 +239,14 @@ int main(int argc, char **argv)
 	memset(payload, 'x', sizeof payload - 1);
 	fixture_begin();
 	face_project();
-	free(face_script("s", "{\"text\":\"ok\"}\n"));
+	free(face_script("s", "{\"text\":\"ok\"}\n{\"text\":\"a summary\"}\n"));
 	if (face_start())
 		return 1;
 	CLEAN_FREE char *script = at("s");
 	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\n---\ngo\n", script);
 	int64_t id = face_create("one", text);
 	face_wait_idle(id);
+	bench_long(id);
 	bench_crowd(id);
 	face_stop();
 	for (int i = 0; i < 64; i++)
