@@ -15,16 +15,18 @@
 #include "backend/db.h"
 #include "tests/unit/face.h"
 
-#define SESSIONS 20
-#define ASKING	 12 /* from here to TALKING each command waits for a word */
-#define SHIPPING 4  /* of them ship now and then */
-#define TALKING	 16 /* from here on they only talk, and compact */
-#define MESSAGES 60 /* to each session at most, over all rounds; fewer if there are few rounds */
+#define SESSIONS   20
+#define ASKING	   12 /* from here to TALKING each command waits for a word */
+#define KEPT_FILES 64 /* newest outputs that a sandbox keeps */
+#define SHIPPING   4  /* of them ship now and then */
+#define TALKING	   16 /* from here on they only talk, and compact */
+#define MESSAGES   60 /* to each session at most, over all rounds; fewer if there are few rounds */
 
 /* What parent and children know of each other: acknowledged messages. In shared memory, since a child is killed. */
 static struct shared {
 	int64_t id[SESSIONS];
 	bool sent[SESSIONS][MESSAGES], acked[SESSIONS][MESSAGES];
+	bool put[SESSIONS][MESSAGES], kept[SESSIONS][MESSAGES]; /* files in attach/ */
 	bool shipped[SESSIONS];
 } * shared;
 
@@ -36,11 +38,12 @@ static int lost, doubled; /* found by the oracle */
 static const struct point {
 	const char *name;
 	unsigned passes;
-} points[] = {{"store.begin", 200}, {"store.commit", 200}, {"message.commit", 5}, {"prepare.clone", 10},
-	      {"turn.pinned", 20},  {"model.request", 20}, {"model.reply", 20},	  {"turn.done", 20},
-	      {"call.intent", 20},  {"tool.start", 10},	   {"tool.end", 20},	  {"call.result", 20},
-	      {"sync.fetched", 10}, {"ship.pushing", 2},   {"ship.pushed", 2},	  {"compact.pinned", 5},
-	      {"compact.reply", 5}, {"compact.done", 5},   {"approval.asked", 5}, {"approval.answered", 5}};
+} points[] = {{"store.begin", 200},  {"store.commit", 200}, {"message.commit", 5}, {"prepare.clone", 10},
+	      {"turn.pinned", 20},   {"model.request", 20}, {"model.reply", 20},   {"turn.done", 20},
+	      {"call.intent", 20},   {"tool.start", 10},    {"tool.end", 20},	   {"call.result", 20},
+	      {"sync.fetched", 10},  {"ship.pushing", 2},   {"ship.pushed", 2},	   {"compact.pinned", 5},
+	      {"compact.reply", 5},  {"compact.done", 5},   {"approval.asked", 5}, {"approval.answered", 5},
+	      {"attach.written", 5}, {"attach.commit", 5},  {"attach.there", 5}};
 
 /* ---- the child ---- */
 
@@ -86,8 +89,25 @@ static void create_or_find(int s)
 	}
 }
 
+/* A file that goes with message m, or with a later one. */
+static void attach(int s, int m)
+{
+	if (shared->put[s][m])
+		return;
+	struct request *r = request_new(REQ_ATTACH, NULL, NULL);
+	r->session = shared->id[s];
+	r->name = xasprintf("file-%d-%d", s, m);
+	buf_adds(&r->text, r->name);
+	shared->put[s][m] = true;
+	if (!face_ask(r))
+		shared->kept[s][m] = true;
+	request_free(r);
+}
+
 static void send(int s, int m)
 {
+	if (s >= TALKING)
+		attach(s, m);
 	CLEAN_FREE char *text = xasprintf("message-%d-%d", s, m);
 	shared->sent[s][m] = true;
 	if (!face_do(REQ_MESSAGE, shared->id[s], text))
@@ -203,6 +223,26 @@ static void check_transcript(int s, const char *jsonl)
 	}
 }
 
+/* Files: each acknowledged one has gone with one message, and is in the sandbox. */
+static void check_attached(int s, const char *jsonl)
+{
+	const struct view *v = face.view[shared->id[s]];
+	for (int m = 0; m < messages_max; m++) {
+		CLEAN_FREE char *name = xasprintf("file-%d-%d", s, m);
+		CLEAN_FREE char *field = xasprintf("{\"name\":\"%s\"", name);
+		int n = count(jsonl, field);
+		for (size_t i = 0; i < v->n_attach; i++) /* acknowledged by nobody, and after the last message */
+			n += !strcmp(v->attach[i].name, name);
+		lost += shared->kept[s][m] && !n;
+		doubled += n > 1;
+		if (count(jsonl, field) &&
+		    strcmp(sh("cat state/sandboxes/%" PRId64 "/home/attach/*/%s", v->id, name), name)) {
+			printf("# %s is not in the sandbox\n", name);
+			lost++;
+		}
+	}
+}
+
 static void same_effects(const char *what, const struct buf *got, const struct buf *want)
 {
 	if (got->n < want->n)
@@ -293,7 +333,11 @@ static void check_kept(int s)
 	struct env *env = NULL;
 	CHECK_INT(env_open(&face.paths, "dir", id, NULL, &env, NULL), 0);
 	CHECK_STR(sh("ls state/sandboxes/%" PRId64 "/jobs/run | grep '[.][0-9]*[.][0-9]*$' || true", id), "");
-	for (const char *p = face_text(id, TEXT_TRANSCRIPT); (p = strstr(p, "all of it is in ")); p++) {
+	const char *all = face_text(id, TEXT_TRANSCRIPT);
+	int older = count(all, "all of it is in ") - KEPT_FILES; /* newer ones have pushed them out */
+	for (const char *p = all; (p = strstr(p, "all of it is in ")); p++) {
+		if (older-- > 0)
+			continue;
 		struct env_stat st = {0};
 		const char *from = p + strlen("all of it is in ");
 		CLEAN_FREE char *path = xstrndup(from, strcspn(from, " "));
@@ -328,6 +372,8 @@ static void oracle(void)
 		CHECK_INT(face.view[id]->unanswered, 0);
 		check_transcript(s, jsonl);
 		check_effects(s, jsonl);
+		if (s >= TALKING)
+			check_attached(s, jsonl);
 		check_kept(s);
 		if (s < SHIPPING)
 			check_ship(s);
