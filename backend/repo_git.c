@@ -29,7 +29,7 @@ static const char *const fixed_env[] = {
 	"GIT_CONFIG_COUNT",
 	"GIT_PREFIX",
 	"GIT_NAMESPACE",
-	"GIT_GRAFT_FILE",
+	"GIT_GRAFT_FILE=/dev/null", /* history as it is, for that is what gets sent */
 	"GIT_SHALLOW_FILE",
 	"GIT_NO_REPLACE_OBJECTS",
 	"GIT_REPLACE_REF_BASE",
