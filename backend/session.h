@@ -60,7 +60,8 @@ struct session {
 	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
 	int64_t unanswered, waiting; /* lowest open message, number of waiting ones */
 	struct text_info queue, checks, diff, changes, commits;
-	char *ship_text; /* the `ship` file */
+	char *uncommitted; /* what the last sync found uncommitted in the sandbox, in words; "": nothing */
+	char *ship_text;   /* the `ship` file */
 	int64_t ship_ms;
 	int64_t plan_ms; /* when the plan changed while an answer streamed */
 	struct live *live;
