@@ -39,6 +39,8 @@ static const char *const fixed_env[] = {
 	"LANGUAGE",
 	"LC_ALL=C",
 	"GIT_TERMINAL_PROMPT=0",
+	"GIT_ASKPASS=", /* nor a window that waits where nobody sits; it stands for the other askpass settings too */
+	"SSH_ASKPASS_REQUIRE=never",
 	"GIT_OPTIONAL_LOCKS=0",
 	"GIT_MERGE_AUTOEDIT=no",
 };
@@ -129,7 +131,7 @@ static bool worth_telling(const char *line)
 	for (size_t i = 0; i < ARRAY_LEN(dull); i++)
 		if (!strncmp(line, dull[i], strlen(dull[i])))
 			return false;
-	return !utf8_blank(line, strlen(line));
+	return !utf8_blank(line, strlen(line)) && line[strspn(line, "@ ")]; /* ssh frames its warnings with @ */
 }
 
 static void add_line(struct buf *out, char *line)
