@@ -105,6 +105,7 @@ struct view {
 	uint64_t version;    /* grows with every change of this session */
 	char *value[VALUE_KINDS];
 	int64_t value_ms[VALUE_KINDS];
+	char *uncommitted; /* second line of `status` while nothing runs: what is not committed in the sandbox, or "" */
 	char *setting[SETTING_KINDS];
 	int64_t setting_ms[SETTING_KINDS];
 	struct text_info text[TEXT_KINDS];

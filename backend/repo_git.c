@@ -29,7 +29,7 @@ static const char *const fixed_env[] = {
 	"GIT_CONFIG_COUNT",
 	"GIT_PREFIX",
 	"GIT_NAMESPACE",
-	"GIT_GRAFT_FILE",
+	"GIT_GRAFT_FILE=/dev/null", /* history as it is, for that is what gets sent */
 	"GIT_SHALLOW_FILE",
 	"GIT_NO_REPLACE_OBJECTS",
 	"GIT_REPLACE_REF_BASE",
@@ -39,6 +39,8 @@ static const char *const fixed_env[] = {
 	"LANGUAGE",
 	"LC_ALL=C",
 	"GIT_TERMINAL_PROMPT=0",
+	"GIT_ASKPASS=", /* nor a window that waits where nobody sits; it stands for the other askpass settings too */
+	"SSH_ASKPASS_REQUIRE=never",
 	"GIT_OPTIONAL_LOCKS=0",
 	"GIT_MERGE_AUTOEDIT=no",
 };
@@ -130,7 +132,7 @@ static bool worth_telling(const char *line)
 	for (size_t i = 0; i < ARRAY_LEN(dull); i++)
 		if (!strncmp(line, dull[i], strlen(dull[i])))
 			return false;
-	return !utf8_blank(line, strlen(line));
+	return !utf8_blank(line, strlen(line)) && line[strspn(line, "@ ")]; /* ssh frames its warnings with @ */
 }
 
 static void add_line(struct buf *out, char *line)

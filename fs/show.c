@@ -34,7 +34,10 @@ void show_id(const struct spot *at, struct buf *out)
 
 void show_value(const struct spot *at, struct buf *out)
 {
-	line(out, at->session->view->value[at->file->value]);
+	const struct view *v = at->session->view;
+	line(out, v->value[at->file->value]);
+	if (at->file->value == VALUE_STATUS && v->uncommitted && *v->uncommitted)
+		line(out, v->uncommitted);
 }
 
 void show_setting(const struct spot *at, struct buf *out)
