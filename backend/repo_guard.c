@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "backend/base/mem.h"
 #include "repo_private.h"
@@ -83,19 +84,43 @@ static char *straight(const char *path)
 	return buf_take(&out);
 }
 
-/* The same with all links followed; what is not there yet keeps its name. */
+#define LINKS_MAX 40 /* as the kernel follows */
+
+/* Where a link leads, as a path; NULL if it is none. */
+static char *link_target(const char *path)
+{
+	char target[PATH_MAX];
+	ssize_t n = readlink(path, target, sizeof target - 1);
+	if (n <= 0)
+		return NULL;
+	target[n] = '\0';
+	const char *slash = strrchr(path, '/');
+	return *target == '/' ? xstrdup(target) : xasprintf("%.*s/%s", (int)(slash - path), path, target);
+}
+
+/* The same with all links followed; what is not there yet keeps its name. A link that leads to nothing is followed too:
+ * a commit may bring what it leads to. */
 static char *followed(const char *path)
 {
-	CLEAN_FREE char *head = xstrdup(path);
-	for (;;) {
-		CLEAN_FREE char *real = realpath(head, NULL);
+	char *whole = xstrdup(path);
+	for (int links = 0; links < LINKS_MAX;) {
+		CLEAN_FREE char *head = xstrdup(whole);
+		CLEAN_FREE char *real = NULL;
+		CLEAN_FREE char *target = NULL;
+		while (!(real = realpath(head, NULL)) && !(target = link_target(head))) {
+			char *slash = strrchr(head, '/');
+			if (!slash || slash == head)
+				return whole;
+			*slash = 0;
+		}
+		char *next = xasprintf("%s%s", real ? real : target, whole + strlen(head));
+		free(whole);
+		whole = next;
 		if (real)
-			return xasprintf("%s%s", real, path + strlen(head));
-		char *slash = strrchr(head, '/');
-		if (!slash || slash == head)
-			return xstrdup(path);
-		*slash = 0;
+			return whole;
+		links++;
 	}
+	return whole;
 }
 
 /* The path below the top of the work tree, or NULL. */

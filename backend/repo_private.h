@@ -47,10 +47,6 @@ bool git_hooks_inside(const char *path);
  * this machine, or programs that it runs; 0 if not. */
 int git_settings_guard(const char *path, const struct map *changed, struct err *err);
 
-/* True if an `include.path` or `includeIf` of git's settings leads into a work tree of this repository (or it cannot be
- * told): then a merge would bring settings of git with it. which: its value, malloc'd. */
-bool git_includes_inside(const char *path, char **which);
-
 /* ---- libgit2 ---- */
 
 /* Sets err from libgit2's last error: `what: message`; returns -errno for rc. */
