@@ -460,9 +460,34 @@ static int touch_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 	return 0; /* publishes a new view: the seconds in `status` count down */
 }
 
+static int bounded_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	int64_t most = tx->now_ms + *(int64_t *)arg;
+	if (s->retry_ms > most)
+		s->retry_ms = most;
+	return 0;
+}
+
+/* No wait is longer than retry.limit: one that looks longer was set before the clock was set back. */
+static int bound_wait(struct worker *w, int64_t now, struct err *err)
+{
+	struct config *c = backend_config(w->b);
+	int64_t limit = config_int(c, CONFIG_RETRY_LIMIT) * 1000;
+	config_put(c);
+	if (w->s->retry_ms - now <= limit)
+		return 0;
+	int rc = worker_commit(w, bounded_fn, &limit, err);
+	w->s->retry_ms = now + limit;
+	return rc;
+}
+
 int turn_wait(struct worker *w, bool *waits, struct err *err)
 {
 	int64_t now = clock_real_ms();
+	int rc = w->s->retry_ms != w->retry_ms ? bound_wait(w, now, err) : 0;
+	*waits = false;
+	if (rc)
+		return rc;
 	if (w->s->retry_ms != w->retry_ms) { /* from here on by a clock that nobody sets */
 		w->retry_ms = w->s->retry_ms;
 		w->retry_mono_ms = clock_mono_ms() + w->s->retry_ms - now;
