@@ -224,10 +224,11 @@ static bool setting_run(struct backend *b, struct db *db, struct request *r)
 		config_put(c);
 	}
 	session_free(s);
-	if (r->rc || r->setting != SETTING_NETWORK) {
-		if (!r->rc)
-			store_request(b->store, setting_fn, r);
-		return !r->rc;
+	if (r->rc)
+		return false;
+	if (r->setting != SETTING_NETWORK) {
+		store_request(b->store, setting_fn, r); /* it is the store's from here on */
+		return true;
 	}
 	/* What a sandbox may reach is so when the write returns; a gateway that is down lets nothing through. */
 	r->rc = store_try(b->store, setting_fn, r, &r->err);

@@ -186,11 +186,18 @@ words = create("none", None)
 check("with nothing set a session says how to set a model", words and "gateway/keys/anthropic" in words and "contrib/try.sh" in words, words)
 words = create("nobody", "llama3")
 check("a model that nobody serves", words and "no provider is known" in words, words)
+r = sh(BERTHFS, "models")
+equal("models: none can be used yet", (r.returncode, b"no  anthropic" in r.stdout and b"no key: echo KEY >" in r.stdout), (69, True))
 PROVIDERS = "provider.anthropic.url = %s\nprovider.ollama.url = %s\nprovider.resp.kind = responses\nprovider.resp.url = %s/v1\nprovider.resp.key = anthropic\n" % (up.url, up.url, up.url)
 PROVIDERS += "model.resp/gpt-test.thinking = on\n"
 write(M + "/config", CONFIG + PROVIDERS)
 within(15, lambda: gw.ctl("status", fail=True) is None)
 write(M + "/gateway/keys/anthropic", KEY + "\n")
+
+r = sh(BERTHFS, "models")
+listed = re.findall(r"^ok  (\S+)", r.stdout.decode(), re.M)
+check("models: now some can", r.returncode == 0 and "claude-sonnet-5*" in listed and "resp/gpt-test" in listed and "ollama/NAME" in listed and "gpt-4.1*" not in listed, r.stdout)
+equal("models takes no argument", sh(BERTHFS, "models", "x").returncode, 64)
 
 # ---- every format through every fault, unattended, at the same time; the daemon dies in the middle ----
 brain = {}
@@ -251,7 +258,7 @@ check("and not in the transcript", KEY not in "".join(read("%s/%s/transcript.jso
 with open("/proc/%d/environ" % daemon()) as f:
     check("nor in the daemon's environment", KEY not in f.read())
 rows = [r for r in gw.ledger() if r.get("kind") == "decision" and r.get("verdict") == "allowed"]
-equal("every request is in the ledger", (len(rows), {r["provider"] for r in rows}), (len(up.requests) - sum(b.resent for b in brain.values()), {"config-anthropic", "ollama", "resp"}))
+equal("every request is in the ledger", (len(rows), {r["provider"] for r in rows}), (len([r for r in up.requests if r.method == "POST"]) - sum(b.resent for b in brain.values()), {"config-anthropic", "ollama", "resp"}))
 
 # ---- stop, another model, a token that is gone ----
 for name, (model, id) in NAMES.items():
