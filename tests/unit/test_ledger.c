@@ -1,7 +1,6 @@
 /* The ledger: what is written holds, survives, is refused when it cannot be written, and every way of tampering with it
  * is found. */
 #include <errno.h>
-#include <glob.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -11,99 +10,7 @@
 
 #include "backend/base/child.h"
 #include "backend/base/clock.h"
-#include "backend/base/fd.h"
-#include "backend/base/mem.h"
-#include "check.h"
-#include "gateway/ledger.h"
-#include "gateway/ledger_private.h"
-
-static char *fresh(void)
-{
-	CLEAN_FREE char *t = xasprintf("%s/ledger-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	return xstrdup(mkdtemp(t));
-}
-
-static void gone(char *dir)
-{
-	dir_remove(dir, NULL);
-	free(dir);
-}
-
-struct box {
-	struct queue done;
-	struct ledger *l;
-	int unknown;
-	struct err err;
-};
-
-static int open_box(struct box *b, const char *dir, uint64_t segment, bool each)
-{
-	struct ledger_config c = {.dir = dir, .segment = segment, .sync_each = each, .checkpoint = 100};
-	b->err = ERR_INIT;
-	b->l = NULL;
-	queue_init(&b->done);
-	int rc = ledger_open(&c, &b->done, &b->l, &b->unknown, &b->err);
-	if (rc)
-		queue_release(&b->done);
-	return rc;
-}
-
-static void close_box(struct box *b)
-{
-	ledger_close(b->l);
-	for (struct queue_node *n; (n = queue_pop(&b->done));)
-		ledger_record_free((struct ledger_record *)n);
-	queue_release(&b->done);
-}
-
-static uint64_t put(struct box *b, const char *kind, uint64_t of, bool open)
-{
-	struct ledger_record *r = ledger_record_new(kind);
-	r->of = of;
-	r->open = open;
-	ledger_text(r, "session", "one\n\"\\\033");
-	ledger_text(r, "rule", "none");
-	ledger_int(r, "reserved", 123456789);
-	struct err err = ERR_INIT;
-	int rc = ledger_append_wait(b->l, r, &err);
-	CHECK_INT(rc, 0);
-	uint64_t seq = r->seq;
-	ledger_record_free(r);
-	return seq;
-}
-
-static void fill(const char *dir, int n)
-{
-	struct box b;
-	CHECK_INT(open_box(&b, dir, 0, false), 0);
-	for (int i = 0; i < n; i++)
-		put(&b, "decision", 0, false);
-	close_box(&b);
-}
-
-static int check_dir(const char *dir, const char *head, struct buf *out)
-{
-	struct ledger_check c = {.dir = dir, .expect_head = head};
-	struct err err = ERR_INIT;
-	buf_reset(out);
-	int rc = ledger_check(&c, out, &err);
-	if (rc && rc != -EBADMSG)
-		printf("# %s\n", err.text);
-	return rc;
-}
-
-static void run_sql(const char *dir, const char *text)
-{
-	sqlite3 *db;
-	CLEAN_FREE char *path = xasprintf("%s/ledger.db", dir);
-	CHECK_INT(sqlite3_open(path, &db), 0);
-	char *words = NULL;
-	CHECK_INT(sqlite3_exec(db, text, NULL, NULL, &words), 0);
-	if (words)
-		printf("# %s\n", words);
-	sqlite3_free(words);
-	sqlite3_close(db);
-}
+#include "ledger_box.h"
 
 TEST(ledger_writes_and_reads)
 {
@@ -379,67 +286,6 @@ TEST(ledger_exported)
 }
 
 /* Rotation: old records move to files, and the chain still is one. */
-static int segments(const char *dir)
-{
-	CLEAN_FREE char *pattern = xasprintf("%s/ledger-*.jsonl", dir);
-	glob_t g;
-	int n = glob(pattern, 0, NULL, &g) ? 0 : (int)g.gl_pathc;
-	globfree(&g);
-	return n;
-}
-
-/* Read by any pieces it is one chain of lines from number 1 on, of the size that is told, wherever they are kept. */
-static void read_whole(struct box *b)
-{
-	struct ledger_head h;
-	CLEAN_BUF struct buf whole = BUF_INIT;
-	ledger_head(b->l, &h);
-	for (size_t piece = 1; whole.n < h.bytes; piece = piece * 3 % 70001 + 1) {
-		size_t before = whole.n;
-		CHECK_INT(ledger_read(b->l, before, piece, &whole, NULL), 0);
-		if (whole.n == before || check_failed)
-			break;
-	}
-	CHECK_INT(whole.n, h.bytes);
-	uint64_t seq = 0;
-	for (const char *p = buf_str(&whole); *p && !check_failed; p = strchr(p, '\n') + 1) {
-		char want[40];
-		snprintf(want, sizeof want, "{\"seq\":%llu,", (unsigned long long)++seq);
-		CHECK(!strncmp(p, want, strlen(want)) && strchr(p, '\n'));
-	}
-	CHECK_INT(seq, h.seq);
-}
-
-TEST(ledger_rotates)
-{
-	char *dir = fresh();
-	struct box b;
-	CLEAN_BUF struct buf out = BUF_INIT;
-	CHECK_INT(open_box(&b, dir, 400, false), 0);
-	int64_t rows = 9999;
-	uint64_t written = 0;
-	for (int64_t end = clock_mono_ms() + 20000; (written < 3000 || rows > 1200) && clock_mono_ms() < end;
-	     written++) {
-		put(&b, "decision", 0, false);
-		sqlite3_stmt *st;
-		sqlite3_prepare_v2(ledger_reader(b.l), "SELECT count(*) FROM records", -1, &st, NULL);
-		if (sqlite3_step(st) == SQLITE_ROW)
-			rows = sqlite3_column_int64(st, 0);
-		sqlite3_finalize(st);
-	}
-	CHECK(rows <= 1200);
-	read_whole(&b);
-	close_box(&b);
-	struct ledger_check c = {.dir = dir};
-	CHECK_INT(ledger_check(&c, &out, NULL), 0);
-	CHECK(c.records > written);
-	fill(dir, 5); /* a later start knows the chain's name, whose first record is in a file now */
-	buf_reset(&out);
-	CHECK_INT(ledger_check(&c, &out, NULL), 0);
-	CHECK(strstr(buf_str(&out), "ok records 1 to") != NULL);
-	gone(dir);
-}
-
 /* The power fails: of the last commits only a part of the bytes is on the disk. What is left is a chain, it goes on,
  * and against a head that was noted before the loss is found. */
 TEST(ledger_torn_tail)
@@ -491,48 +337,6 @@ TEST(ledger_torn_tail)
 		dir_remove(copy, NULL);
 	}
 	CHECK(shorter > 10);
-	gone(dir);
-}
-
-/* What rotation has moved to files is as much of the chain as the rest. */
-TEST(ledger_rotated_tampering)
-{
-	char *dir = fresh();
-	struct box b;
-	CLEAN_BUF struct buf out = BUF_INIT;
-	CLEAN_FREE char *copy = xasprintf("%s-copy", dir);
-	CHECK_INT(open_box(&b, dir, 400, false), 0);
-	for (int64_t end = clock_mono_ms() + 60000; segments(dir) < 3 && clock_mono_ms() < end;)
-		put(&b, "decision", 0, false);
-	close_box(&b);
-	CHECK(segments(dir) >= 3);
-	CHECK_INT(check_dir(dir, NULL, &out), 0);
-	static const struct {
-		const char *name, *script; /* $1: the second file */
-	} how[] = {
-		{"edit", "sed -i '50s/none/some/' \"$1\""},
-		{"drop a line", "sed -i 50d \"$1\""},
-		{"swap", "sed -i '50{h;d};51{G}' \"$1\""},
-		/* its last record is the next file's first as well */
-		{"cut the end", "sed -i '$d' \"$1\" && sed -i '$d' \"$1\""},
-		{"cut in a line", "truncate -s -20 \"$1\""},
-		{"remove the file", "rm \"$1\""},
-		{"empty it", ": >\"$1\""},
-		{"repeat it", "cat \"$1\" \"$1\" >\"$1.x\" && mv \"$1.x\" \"$1\""},
-	};
-	for (size_t i = 0; i < ARRAY_LEN(how); i++) {
-		const char *const cp[] = {"cp", "-r", dir, copy, NULL};
-		CHECK_INT(child_run(&(struct child){.argv = cp}, NULL), 0);
-		CLEAN_FREE char *text = xasprintf("cd %s && set -- ledger-*.jsonl && shift && [ -s \"$1\" ] && %s",
-						  copy, how[i].script);
-		const char *const argv[] = {"sh", "-c", text, NULL};
-		CHECK_INT(child_run(&(struct child){.argv = argv}, NULL), 0);
-		if (check_dir(copy, NULL, &out) != -EBADMSG) {
-			printf("# %s: %s\n", how[i].name, buf_str(&out));
-			CHECK(!"found");
-		}
-		dir_remove(copy, NULL);
-	}
 	gone(dir);
 }
 
