@@ -1,16 +1,8 @@
 /* A ledger in a folder of its own, for its tests. */
 #pragma once
 #include <errno.h>
-#include <glob.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "backend/base/child.h"
-#include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "check.h"

@@ -45,7 +45,8 @@ static void *serve_one(void *arg)
 
 static void *serve(void *arg)
 {
-	for (int fd; (fd = accept4(peer.listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
+	int listener = (int)(intptr_t)arg;
+	for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
 		pthread_t t;
 		int now = atomic_fetch_add(&peer.open, 1) + 1;
 		atomic_fetch_add(&peer.all, 1);
@@ -60,10 +61,11 @@ static void *serve(void *arg)
 static void peer_start(const char *name)
 {
 	pthread_t t;
+	free(peer.path);
 	peer.path = xasprintf("%s/%s", box.root, name);
 	peer.listener = unix_listen(peer.path, 0600, NULL);
 	CHECK(peer.listener >= 0);
-	pthread_create(&t, NULL, serve, NULL);
+	pthread_create(&t, NULL, serve, (void *)(intptr_t)peer.listener);
 	pthread_detach(t);
 }
 
@@ -206,7 +208,7 @@ TEST(crowd_waits_for_its_turn)
 	CLEAN_FREE char *line = xasprintf("PORT=%s exec python3 crowd.py", strrchr(env_gateway_url(box.env), ':') + 1);
 	CHECK_INT(start(box.env, "crowd", line, 120000, NULL), 0);
 	CHECK_INT(pid_in("full"), 1);
-	while (atomic_load(&peer.open) < 256 && clock_mono_ms() < end + 20000)
+	while (atomic_load(&peer.open) < 256 && clock_mono_ms() < end + 60000)
 		clock_sleep_ms(5);
 	CHECK_INT(run("crowd2", "echo not held up"), 0);
 	CHECK_INT(env_write(box.env, "go", "", 0, 0, NULL), 0);

@@ -1,8 +1,12 @@
-/* The ledger over its files: rotation keeps the chain, a torn tail is found, and so is tampering with what was rotated.
- */
+/* What rotation moves to files: read as one with the rest, and every way of tampering with it is found. */
+#include <errno.h>
+#include <glob.h>
+#include <stdlib.h>
+
+#include "backend/base/child.h"
+#include "backend/base/clock.h"
 #include "ledger_box.h"
 
-/* Rotation: old records move to files, and the chain still is one. */
 static int segments(const char *dir)
 {
 	CLEAN_FREE char *pattern = xasprintf("%s/ledger-*.jsonl", dir);
@@ -61,60 +65,6 @@ TEST(ledger_rotates)
 	buf_reset(&out);
 	CHECK_INT(ledger_check(&c, &out, NULL), 0);
 	CHECK(strstr(buf_str(&out), "ok records 1 to") != NULL);
-	gone(dir);
-}
-
-/* The power fails: of the last commits only a part of the bytes is on the disk. What is left is a chain, it goes on,
- * and against a head that was noted before the loss is found. */
-TEST(ledger_torn_tail)
-{
-	char *dir = fresh();
-	CLEAN_FREE char *wal = xasprintf("%s/ledger.db-wal", dir), *copy = xasprintf("%s-copy", dir);
-	CLEAN_FREE char *torn = xasprintf("%s/ledger.db-wal", copy);
-	CLEAN_BUF struct buf out = BUF_INIT;
-	struct ledger_head head;
-	int pipes[2];
-	CHECK_INT(pipe(pipes), 0);
-	pid_t pid = fork();
-	if (!pid) {
-		struct box b;
-		if (open_box(&b, dir, 0, false))
-			_exit(1);
-		for (int i = 0; i < 60; i++)
-			put(&b, "decision", 0, true);
-		ledger_head(b.l, &head);
-		_exit(write(pipes[1], &head, sizeof head) != sizeof head); /* without closing it */
-	}
-	close(pipes[1]);
-	CHECK_INT(read(pipes[0], &head, sizeof head), sizeof head);
-	close(pipes[0]);
-	waitpid(pid, NULL, 0);
-	CLEAN_BUF struct buf bytes = BUF_INIT;
-	CHECK_INT(file_read(wal, &bytes, 1 << 26, NULL), 0);
-	CHECK(bytes.n > 100000);
-	int shorter = 0;
-	for (int i = 0; i < 24; i++) {
-		const char *const argv[] = {"cp", "-r", dir, copy, NULL};
-		CHECK_INT(child_run(&(struct child){.argv = argv}, NULL), 0);
-		size_t cut = bytes.n - (size_t)i * i * 97 - (size_t)i;
-		CLEAN_FREE char *part = xmemdup(bytes.p, bytes.n);
-		if (i % 2) /* the place is there, its bytes are not */
-			memset(part + cut, 0, bytes.n - cut);
-		CHECK_INT(file_write(torn, part, i % 2 ? bytes.n : cut, 0600, NULL), 0);
-		struct box b;
-		CHECK_INT(open_box(&b, copy, 0, false), 0);
-		struct ledger_head h;
-		ledger_head(b.l, &h);
-		CHECK(h.seq >= 2 && b.unknown >= 0);
-		put(&b, "decision", 0, false);
-		close_box(&b);
-		CHECK_INT(check_dir(copy, NULL, &out), 0);
-		bool lost = check_dir(copy, head.hash, &out) != 0;
-		shorter += lost;
-		CHECK(i || !lost);
-		dir_remove(copy, NULL);
-	}
-	CHECK(shorter > 10);
 	gone(dir);
 }
 
