@@ -103,7 +103,7 @@ static inline int start(struct env *env, const char *job, const char *script, in
 static inline struct env_job wait_job(struct env *env, const char *job)
 {
 	struct env_job j = {0};
-	int64_t end = clock_mono_ms() + 20000;
+	int64_t end = clock_mono_ms() + 90000; /* an emulated machine on a busy host */
 	do
 		CHECK_INT(env_poll(env, job, UINT64_MAX, 5000, &j, NULL), 0);
 	while (j.state == ENV_JOB_RUNNING && clock_mono_ms() < end);
@@ -126,7 +126,7 @@ static inline int run(const char *job, const char *script)
 /* Waits until a file of the home has text in it, and gives it as a number (a pid). */
 static inline pid_t pid_in(const char *name)
 {
-	for (int64_t end = clock_mono_ms() + 10000; clock_mono_ms() < end; clock_sleep_ms(5)) {
+	for (int64_t end = clock_mono_ms() + 60000; clock_mono_ms() < end; clock_sleep_ms(5)) {
 		CLEAN_BUF struct buf b = BUF_INIT;
 		if (!env_read(box.env, name, 0, 100, &b, NULL) && buf_ends(&b, "\n"))
 			return (pid_t)atol(buf_str(&b));

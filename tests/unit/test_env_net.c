@@ -206,7 +206,7 @@ TEST(crowd_waits_for_its_turn)
 	CLEAN_FREE char *line = xasprintf("PORT=%s exec python3 crowd.py", strrchr(env_gateway_url(box.env), ':') + 1);
 	CHECK_INT(start(box.env, "crowd", line, 120000, NULL), 0);
 	CHECK_INT(pid_in("full"), 1);
-	while (atomic_load(&peer.open) < 256 && clock_mono_ms() < end + 20000)
+	while (atomic_load(&peer.open) < 256 && clock_mono_ms() < end + 60000)
 		clock_sleep_ms(5);
 	CHECK_INT(run("crowd2", "echo not held up"), 0);
 	CHECK_INT(env_write(box.env, "go", "", 0, 0, NULL), 0);
