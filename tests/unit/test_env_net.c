@@ -60,6 +60,7 @@ static void *serve(void *arg)
 static void peer_start(const char *name)
 {
 	pthread_t t;
+	free(peer.path);
 	peer.path = xasprintf("%s/%s", box.root, name);
 	peer.listener = unix_listen(peer.path, 0600, NULL);
 	CHECK(peer.listener >= 0);
