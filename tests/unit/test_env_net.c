@@ -45,7 +45,8 @@ static void *serve_one(void *arg)
 
 static void *serve(void *arg)
 {
-	for (int fd; (fd = accept4(peer.listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
+	int listener = (int)(intptr_t)arg;
+	for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
 		pthread_t t;
 		int now = atomic_fetch_add(&peer.open, 1) + 1;
 		atomic_fetch_add(&peer.all, 1);
@@ -64,7 +65,7 @@ static void peer_start(const char *name)
 	peer.path = xasprintf("%s/%s", box.root, name);
 	peer.listener = unix_listen(peer.path, 0600, NULL);
 	CHECK(peer.listener >= 0);
-	pthread_create(&t, NULL, serve, NULL);
+	pthread_create(&t, NULL, serve, (void *)(intptr_t)peer.listener);
 	pthread_detach(t);
 }
 
