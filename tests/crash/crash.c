@@ -5,7 +5,8 @@
  * stands once in the transcript and is answered, no other more than once; every tool call's effect (a line in a file
  * of the sandbox) was made once; the transcript has neither gap nor repeat; what was shipped is on the remote.
  *
- * crash [KILLS [SEED]]: named points first, then random times among them. */
+ * crash [KILLS [SEED]]: named points first, then random times among them. CRASH_VMS=N: so many of the sessions have a
+ * VM, of the base image in the user's cache. */
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -32,6 +33,7 @@ static struct shared {
 
 static int rounds;	  /* kills that are wanted */
 static int messages_max;  /* to each session */
+static int vms;		  /* sessions from SHIPPING on that have a VM */
 static int lost, doubled; /* found by the oracle */
 
 /* Named points, and how often each is passed before it kills, at most. */
@@ -44,6 +46,11 @@ static const struct point {
 	      {"sync.fetched", 10},  {"ship.pushing", 2},   {"ship.pushed", 2},	   {"compact.pinned", 5},
 	      {"compact.reply", 5},  {"compact.done", 5},   {"approval.asked", 5}, {"approval.answered", 5},
 	      {"attach.written", 5}, {"attach.commit", 5},  {"attach.there", 5}};
+
+static const char *kind_of(int s)
+{
+	return s >= SHIPPING && s < SHIPPING + vms ? "vm" : "dir";
+}
 
 /* ---- the child ---- */
 
@@ -80,8 +87,9 @@ static void create_or_find(int s)
 	CLEAN_BUF struct buf script = BUF_INIT;
 	script_for(s, &script);
 	CLEAN_FREE char *path = face_script(file, buf_str(&script));
-	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\napprovals: %s\n---\nbegin %d\n", path,
-					  s >= ASKING && s < TALKING ? "on" : "off", s);
+	CLEAN_FREE char *text =
+		xasprintf("---\nmodel: script:%s\napprovals: %s\nsandbox: %s\nsize: mini\n---\nbegin %d\n", path,
+			  s >= ASKING && s < TALKING ? "on" : "off", kind_of(s), s);
 	shared->id[s] = face_create(name, text);
 	if (!shared->id[s]) {
 		printf("# %s is refused: %s\n", name, face.last_error.text);
@@ -117,7 +125,7 @@ static void send(int s, int m)
 /* Until nothing runs, with a word for whatever waits for one. */
 static void settle(void)
 {
-	int64_t end = clock_mono_ms() + 4 * FACE_WAIT_MS;
+	int64_t end = clock_mono_ms() + (vms ? 20 : 4) * FACE_WAIT_MS;
 	for (int busy = 1; busy; face_drain(busy ? 20 : 0)) {
 		busy = 0;
 		for (int s = 0; s < SESSIONS; s++) {
@@ -146,6 +154,8 @@ static void child_main(const char *kill_at, int messages, bool ship)
 	for (int s = TALKING; s < SESSIONS; s++)
 		buf_addf(&windows, "model.script:%s/crash%d.script.window = 8000\n", fixture_root, s);
 	buf_adds(&windows, "approvals.ask = bash\n");
+	if (vms)
+		buf_adds(&windows, "sandbox.boot-timeout = 600 s\n"); /* emulated, with twenty sessions beside them */
 	face_config(buf_str(&windows));
 	face_drain(0);
 	for (int s = 0; s < SESSIONS; s++)
@@ -254,27 +264,39 @@ static void same_effects(const char *what, const struct buf *got, const struct b
 	check_failed |= strcmp(buf_str(got), buf_str(want)) != 0;
 }
 
+/* A file of the session's sandbox, below its home. */
+static void read_home(int s, const char *name, struct buf *out)
+{
+	struct env *env = NULL;
+	struct err err = ERR_INIT;
+	if (env_open(&face.paths, kind_of(s), shared->id[s], NULL, &env, &err)) {
+		printf("# sandbox %" PRId64 ": %s\n", shared->id[s], err.text);
+		check_failed = 1;
+		return;
+	}
+	CLEAN_FREE char *path = xasprintf("%s/%s", env_home(env), name);
+	env_read(env, path, 0, 1 << 20, out, NULL);
+	env_close(env);
+}
+
 /* Effects: line-0, line-1... each once, in order, and as many as the transcript has calls. */
 static void check_effects(int s, const char *jsonl)
 {
-	int64_t id = shared->id[s];
-	CLEAN_FREE char *path = xasprintf("%s/sandboxes/%" PRId64 "/home/count", face.paths.state, id);
 	CLEAN_BUF struct buf got = BUF_INIT;
 	CLEAN_BUF struct buf want = BUF_INIT;
-	file_read(path, &got, 1 << 20, NULL);
+	CLEAN_FREE char *edited = xasprintf("project/edited%d.txt", s);
 	if (s >= TALKING)
 		return;
+	read_home(s, "count", &got);
 	int calls = count(jsonl, "\"kind\":\"tool_call\",\"id\"") / 2;
 	for (int i = 0; i < calls; i++)
 		buf_addf(&want, "line-%d\n", i);
-	same_effects(path, &got, &want);
+	same_effects("count", &got, &want);
 	CHECK_INT(count(jsonl, "\"kind\":\"tool_result\""), 2 * calls);
 	CHECK_INT(count(jsonl, "interrupted"), 0);
-	CLEAN_FREE char *edited =
-		xasprintf("%s/sandboxes/%" PRId64 "/home/project/edited%d.txt", face.paths.state, id, s);
 	buf_reset(&got);
 	buf_reset(&want);
-	file_read(edited, &got, 1 << 20, NULL);
+	read_home(s, edited, &got);
 	for (int i = 0; i < calls; i++)
 		buf_addf(&want, "%d ", i);
 	buf_adds(&want, "mark\n");
@@ -331,8 +353,9 @@ static void check_kept(int s)
 {
 	int64_t id = shared->id[s];
 	struct env *env = NULL;
-	CHECK_INT(env_open(&face.paths, "dir", id, NULL, &env, NULL), 0);
-	CHECK_STR(sh("ls state/sandboxes/%" PRId64 "/jobs/run | grep '[.][0-9]*[.][0-9]*$' || true", id), "");
+	CHECK_INT(env_open(&face.paths, kind_of(s), id, NULL, &env, NULL), 0);
+	if (!strcmp(kind_of(s), "dir"))
+		CHECK_STR(sh("ls state/sandboxes/%" PRId64 "/jobs/run | grep '[.][0-9]*[.][0-9]*$' || true", id), "");
 	const char *all = face_text(id, TEXT_TRANSCRIPT);
 	int older = count(all, "all of it is in ") - KEPT_FILES; /* newer ones have pushed them out */
 	for (const char *p = all; (p = strstr(p, "all of it is in ")); p++) {
@@ -383,8 +406,27 @@ static void oracle(void)
 	CHECK_INT(doubled, 0);
 }
 
+/* The user's cache, which has the image, in the place of one of our own. */
+static void use_cache(void)
+{
+	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char exe[4096];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	const char *text = "sandbox = dir\nsandbox.allow-dir = yes\n";
+	face.paths = (struct paths){.state = at("state"),
+				    .cache = xdg ? xasprintf("%s/berthfs", xdg) : xasprintf("%s/.cache/berthfs", home),
+				    .runtime = at("run"),
+				    .config = at("config"),
+				    .self = xstrndup(exe, (size_t)n)};
+	dir_make(face.paths.state, 0700, NULL);
+	dir_make(face.paths.runtime, 0700, NULL);
+	file_write(face.paths.config, text, strlen(text), 0600, NULL);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 1 && !strcmp(argv[1], "vm-keeper"))
+		return sandbox_keeper_main(argc - 1, argv + 1);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
 		return sandbox_tools_main(argc - 1, argv + 1);
@@ -399,7 +441,10 @@ int main(int argc, char **argv)
 	   SESSIONS - 1);
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	messages_max = rounds / 8 < 6 ? 6 : rounds / 8 > MESSAGES ? MESSAGES : rounds / 8;
-	printf("# %d kills, seed %u\n", rounds, seed);
+	vms = getenv("CRASH_VMS") ? atoi(getenv("CRASH_VMS")) : 0;
+	if (vms)
+		use_cache();
+	printf("# %d kills, seed %u, %d of %d sessions in VMs\n", rounds, seed, vms, SESSIONS);
 	bool good = true;
 	int killed = 0;
 	for (int i = 0; killed < rounds && i < 3 * rounds && good; i++) {
@@ -415,5 +460,7 @@ int main(int argc, char **argv)
 	printf("# %d kills, %d lost, %d doubled\n", killed, lost, doubled);
 	printf("%s nothing_is_lost_or_done_twice\n", check_failed ? "not ok" : "ok");
 	face_end();
+	for (int s = 0; s < SESSIONS && vms; s++)
+		sandbox_destroy(&face.paths, kind_of(s), shared->id[s], NULL);
 	return check_failed;
 }
