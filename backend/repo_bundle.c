@@ -20,9 +20,10 @@
 #define LOCK_WAIT_MS  50
 #define MOVE_TRIES    50
 #define OURS	      "berthfs: " /* how our reflog entries begin */
-#define HEAD_MAX      65536	  /* of a bundle from a sandbox: a few dozen lines */
-#define OBJECTS_MAX   5000000	  /* in it: git needs about 100 bytes of memory for each */
-#define LOCK_TRY_MS   30000	  /* a lock that holds for longer is told about */
+#define BIG_FILE      "2m"
+#define HEAD_MAX      65536   /* of a bundle from a sandbox: a few dozen lines */
+#define OBJECTS_MAX   5000000 /* in it: git needs about 100 bytes of memory for each */
+#define LOCK_TRY_MS   30000   /* a lock that holds for longer is told about */
 
 /* ---- out ---- */
 
@@ -61,7 +62,18 @@ int repo_bundle_create(const char *path, const char *commit, const char *ref, co
 		unlink(file);
 		return err_sys(err, -rc, "cannot write %s", file);
 	}
-	const char *args[] = {"pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q", NULL};
+	/* A bundle lives for seconds: no time for deltas of large files, nor the memory to hold them whole. */
+	const char *args[] = {"-c",
+			      "core.bigFileThreshold=" BIG_FILE,
+			      "-c",
+			      "pack.compression=1",
+			      "pack-objects",
+			      "--revs",
+			      "--stdout",
+			      "--thin",
+			      "--delta-base-offset",
+			      "-q",
+			      NULL};
 	struct git_call c = {.path = path,
 			     .args = args,
 			     .in = revs.p,

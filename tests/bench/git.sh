@@ -74,7 +74,9 @@ rss() { sed -n "s/^$1:[^0-9]*\([0-9]*\).*/\1/p" "/proc/$DAEMON/status"; }
 echo 5 >"/proc/$DAEMON/clear_refs"
 before=$(rss VmRSS)
 (cd "$T/big" && printf -- '---\nmodel: script:%s\n---\ngo\n' "$T/big.script" >"$S/new/big")
+from=$(now)
 timeout 900 cat "$S/big/wait/idle" >/dev/null
+note "cloned, 100 MB more, synced and shown in $(($(now) - from)) ms"
 cat "$S/big/files/f7" >/dev/null
 [ "$(git -C "$T/big" show "sandbox/$(cat "$S/big/id"):x")" = x ] || not_ok "the work of the large one came home"
 echo "a project of 1 GiB: the daemon grew from $before to $(rss VmHWM) KiB at most, bar +65536 KiB; load $(cut -d' ' -f1 /proc/loadavg)"
