@@ -158,6 +158,8 @@ struct repo_pr {
 /* Opens a pull request with the user's `gh`, or finds the one that is open for that branch. url: malloc'd. -ENOENT: no
  * gh; -EIO with its words; -ETIMEDOUT, -ECANCELED. */
 int repo_pr_open(const char *path, const struct repo_pr *pr, char **url, const atomic_bool *cancel, struct err *err);
+/* Where pushes to the remote go, without name and password. */
+int repo_pr_url(const char *path, const char *remote, struct buf *out, struct err *err);
 /* 1 if the branch at the place that is pushed to contains the commit now, 0 if not, -EHOSTUNREACH. */
 int repo_remote_has(const char *path, const char *remote, const char *branch, const char *commit,
 		    const atomic_bool *cancel, struct err *err);

@@ -28,8 +28,7 @@ char *repo_pr_offered(const struct buf *said)
 	return NULL;
 }
 
-/* The URL of a remote without name and password, which would show in `ps`. */
-static int public_url(const char *path, const char *remote, struct buf *out, struct err *err)
+int repo_pr_url(const char *path, const char *remote, struct buf *out, struct err *err)
 {
 	int rc = repo_push_url(path, remote, out, err);
 	char *scheme = rc ? NULL : strstr(out->p, "://");
@@ -52,7 +51,7 @@ int repo_pr_open(const char *path, const struct repo_pr *pr, char **url, const a
 					  "GH_FORCE_TTY",	   "GIT_DIR",
 					  "GIT_WORK_TREE",	   NULL};
 	CLEAN_BUF struct buf repo = BUF_INIT, out = BUF_INIT, said = BUF_INIT;
-	int rc = public_url(path, pr->remote, &repo, err);
+	int rc = repo_pr_url(path, pr->remote, &repo, err);
 	if (rc)
 		return rc;
 	CLEAN_FREE char *title = xstrndup(pr->title, TITLE_MAX);

@@ -77,12 +77,15 @@ int ship_pr_open(struct worker *w, const char *remote, const char *base, const c
 	text_one_line(title, SIZE_MAX);
 	struct repo_pr pr = {.remote = remote, .branch = branch, .base = base, .title = title, .body = buf_str(&body)};
 	rc = repo_pr_open(w->s->project, &pr, link, &w->cancel, &why);
+	bool no_gh = rc == -ENOENT;
+	if (no_gh)
+		rc = ship_forge_open(w, &pr, link, &why);
 	if (!rc || rc == -ECANCELED)
 		return rc;
 	*link = w->offered ? xstrdup(w->offered) : NULL;
-	if (rc == -ENOENT)
-		buf_addf(words, "%s is pushed, but gh is not installed: open the pull request by hand%s%s", branch,
-			 *link ? " at " : "", *link ? *link : "");
+	if (no_gh && rc == -ENOENT)
+		buf_addf(words, "%s is pushed, but gh is not installed, and %s: open the pull request by hand%s%s",
+			 branch, why.text, *link ? " at " : "", *link ? *link : "");
 	else
 		buf_addf(words, "%s is pushed, but the pull request was not opened (%s): open it by hand%s%s", branch,
 			 why.text, *link ? " at " : "", *link ? *link : "");

@@ -358,6 +358,10 @@ void call_begin(struct conn *c)
 		egress_begin(c);
 		return;
 	}
+	if (pull_wanted(c)) {
+		pull_begin(c);
+		return;
+	}
 	bool anthropic = http_field(r, "anthropic-version", &n) || http_field(r, "x-api-key", &n) ||
 			 (r->target.n >= 12 && !memcmp(http_span(r, r->target), "/v1/messages", 12));
 	struct call *k = xcalloc(1, sizeof *k);

@@ -393,7 +393,7 @@ static void finished(struct gw *g)
 	while ((m = curl_multi_info_read(g->multi, &left))) {
 		struct call *k;
 		CURLcode rc = m->data.result;
-		if (m->msg != CURLMSG_DONE)
+		if (m->msg != CURLMSG_DONE || pull_finished(g, m->easy_handle, rc))
 			continue;
 		curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&k);
 		end(k, rc);

@@ -2,6 +2,7 @@
  * their deadline, and may be made from any thread; each speaks to the process anew, so that a gateway that died and
  * came back is simply spoken to again. */
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,6 +48,17 @@ int gateway_network_set(const struct paths *paths, const char *session, const ch
 int gateway_key_set(const struct paths *paths, const char *provider, const void *bytes, size_t n, struct err *err);
 bool gateway_key_name(const char *name);					   /* may a key have that name? */
 int gateway_key_list(const struct paths *paths, struct buf *out, struct err *err); /* "NAME sha256:..." lines */
+
+struct gateway_pull {
+	const char *host, *project; /* "github.com", "ann/app" */
+	const char *head, *base;    /* branches there: from, to */
+	const char *title, *body;
+};
+/* Opens a pull request at the forge of that host, or finds the one that is open; url: malloc'd. socket and token are
+ * those of the session's engine. -ENOENT: the gateway knows no forge or has no key for that host, words say what to
+ * do; -EACCES: the token is not valid; -ECANCELED once *cancel is true; -EIO with the forge's words. 70 s at most. */
+int gateway_pull_request(const char *socket, const char *token, const struct gateway_pull *p, char **url,
+			 const atomic_bool *cancel, struct err *err);
 
 int gateway_policy_get(const struct paths *paths, struct buf *out, struct err *err);
 /* -EINVAL: words say which line and why; the old policy stays. */

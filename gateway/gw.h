@@ -23,6 +23,7 @@
 struct gw;
 struct call;
 struct tunnel;
+struct pull;
 
 /* Something with a descriptor in the loop's epoll set. Freed by source_free() only, after the round. */
 struct source {
@@ -65,6 +66,7 @@ struct conn { /* a client's connection */
 	int64_t progress_ms; /* when bytes last went out */
 	struct call *call;
 	struct tunnel *tunnel;
+	struct pull *pull;
 	size_t counted; /* of the request's body, in the sums of its listener and of all */
 };
 
@@ -73,7 +75,7 @@ struct gw {
 	struct source upstream; /* an epoll set of its own for curl's sockets: they go first */
 	bool stopping;
 	char *dir, *runtime; /* state and sockets */
-	struct list listeners, conns, calls, tunnels, controls, attached, dead, again;
+	struct list listeners, conns, calls, tunnels, pulls, controls, attached, dead, again;
 	int n_conns;
 	size_t bodies; /* bytes of request bodies that are being read or sent */
 	CURLM *multi;
@@ -190,6 +192,13 @@ void egress_client_ready(struct conn *c); /* bytes from or room for the client *
 void egress_cut(struct tunnel *t, const char *result);
 struct token *egress_token(const struct tunnel *t);
 struct tunnel *egress_of(struct list *link);
+
+/* ---- forge.c: a ship's pull request, on the daemon's own socket alone ---- */
+bool pull_wanted(const struct conn *c); /* the request is for it */
+void pull_begin(struct conn *c);
+bool pull_finished(struct gw *g, CURL *easy, CURLcode rc); /* false: it is none of its */
+void pull_stop(struct gw *g);				   /* gives all up: the process ends */
+void pull_cut(struct pull *p);				   /* its client has left */
 
 /* ---- control.c ---- */
 void control_accept(struct gw *g, int fd);

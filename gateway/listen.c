@@ -56,10 +56,12 @@ static void conn_free(struct conn *c)
 {
 	struct call *call = c->call;
 	struct tunnel *t = c->tunnel;
+	struct pull *p = c->pull;
 	if (!c->source.ready)
 		return;
 	c->call = NULL;
 	c->tunnel = NULL;
+	c->pull = NULL;
 	c->gone = true;
 	count_body(c, 0);
 	list_remove(&c->link);
@@ -72,6 +74,8 @@ static void conn_free(struct conn *c)
 		forward_client_gone(call);
 	if (t)
 		egress_cut(t, "client left");
+	if (p)
+		pull_cut(p);
 }
 
 void conn_abort(struct conn *c)
@@ -190,6 +194,7 @@ static void conn_close(struct conn *c)
 void conn_done(struct conn *c)
 {
 	c->call = NULL;
+	c->pull = NULL;
 	count_body(c, 0);
 	if (c->close_after || !c->in.keep_alive || c->gone) {
 		c->state = CONN_CLOSING;

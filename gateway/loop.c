@@ -70,7 +70,9 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 	struct epoll_event events[EVENTS];
 	int64_t swept = clock_mono_ms();
 	int64_t until = swept + DRAIN_MS;
-	while (drain ? (!list_empty(&g->calls) || !list_empty(&g->tunnels)) && clock_mono_ms() < until : !g->stopping) {
+	while (drain ? (!list_empty(&g->calls) || !list_empty(&g->tunnels) || !list_empty(&g->pulls)) &&
+			       clock_mono_ms() < until
+		     : !g->stopping) {
 		int64_t now = clock_mono_ms(), wait = drain ? 50 : swept + SWEEP_MS - now;
 		if (g->curl_at >= 0 && g->curl_at - now < wait)
 			wait = g->curl_at - now;

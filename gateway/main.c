@@ -69,6 +69,7 @@ static void end_all(struct gw *g)
 	g->stopping = true;
 	list_each_safe (i, &g->calls)
 		forward_cut(list_entry(i, struct call, link), "the gateway ended");
+	pull_stop(g);
 	list_each_safe (j, &g->tunnels)
 		egress_cut(egress_of(j), "the gateway ended");
 }
@@ -238,7 +239,7 @@ int gateway_main(int argc, char **argv)
 	g->dir = xasprintf("%s/gateway", o.state);
 	g->runtime = xstrdup(o.runtime);
 	g->started_ms = clock_mono_ms();
-	struct list *lists[] = {&g->listeners, &g->conns,    &g->calls, &g->tunnels,
+	struct list *lists[] = {&g->listeners, &g->conns,    &g->calls, &g->tunnels, &g->pulls,
 				&g->controls,  &g->attached, &g->dead,	&g->again};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);

@@ -98,6 +98,11 @@ static int wrong(struct line *l, const char *what, const char *word)
 	return err_set(l->err, EINVAL, word ? "%s: %.80s" : "%s", what, word);
 }
 
+static bool key_name(const char *name)
+{
+	return *name && !strchr(name, '/') && *name != '.';
+}
+
 static struct provider *provider_of(const struct policy *p, const char *name)
 {
 	list_each (i, &p->providers) {
@@ -167,9 +172,7 @@ static int on_provider(struct line *l)
 	}
 	if (!v->key)
 		v->key = xstrdup(v->name);
-	if (strchr(v->key, '/') || *v->key == '.')
-		return wrong(l, "no name of a key", v->key);
-	return 0;
+	return key_name(v->key) ? 0 : wrong(l, "no name of a key", v->key);
 }
 
 static int on_model(struct line *l)
@@ -310,6 +313,37 @@ static int on_map(struct line *l)
 	return add_host(l, &l->p->maps, l->w[0], l->w[1], false);
 }
 
+static int on_forge(struct line *l)
+{
+	static const char *const names[] = {"github", "gitlab", "gitea", NULL};
+	static const char *const apis_at[] = {"/api/v3", "/api/v4", "/api/v1"};
+	int kind = l->n >= 2 ? index_of(names, l->w[1]) : -1;
+	if (kind < 0 || !key_name(l->w[0]))
+		return wrong(l, "forge HOST github|gitlab|gitea [url URL] [key NAME] [ca FILE] is needed", NULL);
+	struct forge_rule *f = xcalloc(1, sizeof *f);
+	f->kind = (enum forge)kind;
+	f->host = xstrdup(l->w[0]);
+	list_append(&l->p->forges, &f->link);
+	CLEAN_FREE char *url = xasprintf("https://%s", f->host);
+	char **const to[] = {&url, &f->key, &f->ca};
+	static const char *const words[] = {"url", "key", "ca", NULL};
+	for (int i = 2; i < l->n; i += 2) {
+		int which = index_of(words, l->w[i]);
+		if (which < 0 || i + 1 >= l->n)
+			return wrong(l, "after the kind come url URL, key NAME, ca FILE; not", l->w[i]);
+		free(*to[which]);
+		*to[which] = xstrdup(l->w[i + 1]);
+	}
+	bool local;
+	CLEAN_FREE char *base = NULL;
+	f->key = f->key ? f->key : xstrdup(f->host);
+	if (!key_name(f->key))
+		return wrong(l, "no name of a key", f->key);
+	int rc = origin(l, url, &local, &base);
+	f->url = rc ? NULL : xasprintf("%s%s", base, apis_at[kind]);
+	return rc;
+}
+
 static int on_number(struct line *l, int64_t *to, int64_t max)
 {
 	if (l->n != 1 || !decimal(l->w[0], 0, to) || !*to || *to > max)
@@ -330,9 +364,9 @@ static int on_body_max(struct line *l)
 static const struct {
 	const char *word;
 	int (*read)(struct line *l);
-} lines[] = {{"provider", on_provider}, {"model", on_model},	      {"price", on_price},	{"limit", on_limit},
-	     {"route", on_route},	{"field", on_field},	      {"feature", on_feature},	{"egress", on_egress},
-	     {"map", on_map},		{"answer-tokens", on_answer}, {"body-max", on_body_max}};
+} lines[] = {{"provider", on_provider}, {"model", on_model}, {"price", on_price},	   {"limit", on_limit},
+	     {"route", on_route},	{"field", on_field}, {"feature", on_feature},	   {"egress", on_egress},
+	     {"map", on_map},		{"forge", on_forge}, {"answer-tokens", on_answer}, {"body-max", on_body_max}};
 
 static int read_line(struct line *l, char *text)
 {
@@ -353,11 +387,10 @@ static int read_line(struct line *l, char *text)
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
 		if (!strcmp(lines[i].word, first))
 			return lines[i].read(l);
-	return wrong(
-		l,
-		"lines begin with provider, model, price, limit, route, field, feature, egress, map, answer-tokens or "
-		"body-max; not",
-		first);
+	return wrong(l,
+		     "lines begin with provider, model, price, limit, route, field, feature, egress, map, forge, "
+		     "answer-tokens or body-max; not",
+		     first);
 }
 
 /* ---- the whole ---- */
@@ -371,6 +404,7 @@ static struct policy *blank(void)
 	list_init(&p->prices);
 	list_init(&p->hosts);
 	list_init(&p->maps);
+	list_init(&p->forges);
 	for (int s = 0; s < SCOPES; s++)
 		for (int i = 0; i < LIMITS; i++)
 			p->limits[s][i] = LIMIT_OFF;
@@ -462,6 +496,14 @@ void policy_put(struct policy *p)
 	}
 	free_hosts(&p->hosts);
 	free_hosts(&p->maps);
+	list_each_safe (m, &p->forges) {
+		struct forge_rule *f = list_entry(m, struct forge_rule, link);
+		free(f->host);
+		free(f->url);
+		free(f->key);
+		free(f->ca);
+		free(f);
+	}
 	for (int i = 0; i < API_N; i++) {
 		words_release(&p->routes[i].query);
 		words_release(&p->routes[i].fields);
@@ -494,75 +536,4 @@ const char *api_path(enum api api)
 bool api_served(enum api api, enum kind kind)
 {
 	return apis[api].kinds >> kind & 1;
-}
-
-bool glob_match(const char *glob, const char *text)
-{
-	const char *star = NULL, *back = NULL;
-	while (*text) {
-		if (*glob == '*') {
-			star = glob++;
-			back = text;
-		} else if (*glob == *text) {
-			glob++;
-			text++;
-		} else if (star) {
-			glob = star + 1;
-			text = ++back;
-		} else {
-			return false;
-		}
-	}
-	while (*glob == '*')
-		glob++;
-	return !*glob;
-}
-
-const struct provider *policy_provider(const struct policy *p, enum api api, const char *model)
-{
-	return policy_provider_named(p, api, model, NULL);
-}
-
-const struct provider *policy_provider_named(const struct policy *p, enum api api, const char *model, const char *name)
-{
-	list_each (i, &p->models) {
-		const struct model_rule *m = list_entry(i, struct model_rule, link);
-		if (name && strcmp(name, m->provider->name))
-			continue;
-		if (api_served(api, m->provider->kind) && glob_match(m->glob, model))
-			return m->provider;
-	}
-	return NULL;
-}
-
-const struct price *policy_price(const struct policy *p, const struct provider *provider, const char *model)
-{
-	static const struct price free_of_charge;
-	list_each (i, &p->prices) {
-		const struct price *c = list_entry(i, struct price, link);
-		if (glob_match(c->glob, model))
-			return c;
-	}
-	return provider->local ? &free_of_charge : NULL;
-}
-
-const struct host_rule *policy_map(const struct policy *p, const char *host, int port)
-{
-	list_each (i, &p->maps) {
-		const struct host_rule *h = list_entry(i, struct host_rule, link);
-		if (!strcmp(h->host, host) && (!h->port || h->port == port))
-			return h;
-	}
-	return NULL;
-}
-
-const struct host_rule *policy_host(const struct policy *p, const char *host, int port, bool vendor)
-{
-	list_each (i, &p->hosts) {
-		const struct host_rule *h = list_entry(i, struct host_rule, link);
-		bool port_fits = h->port ? h->port == port : port == 443 || port == 80;
-		if (h->vendor == vendor && port_fits && !strcmp(h->host, host))
-			return h;
-	}
-	return NULL;
 }

@@ -57,11 +57,20 @@ struct host_rule { /* HOST[:PORT]; a port of 0 is 443 or 80 by the kind of reque
 	bool vendor; /* egress vendor: for the model vendor's own client on the host */
 };
 
+enum forge { FORGE_GITHUB, FORGE_GITLAB, FORGE_GITEA, FORGES };
+struct forge_rule { /* who takes pull requests for the projects of a host */
+	struct list link;
+	char *host;
+	char *url;	/* of its API, without a trailing slash */
+	char *key, *ca; /* as of a provider */
+	enum forge kind;
+};
+
 struct policy {
 	int refs;
 	char *text;
 	struct route routes[API_N];
-	struct list providers, models, prices, hosts, maps;
+	struct list providers, models, prices, hosts, maps, forges;
 	int features;
 	int64_t limits[SCOPES][LIMITS]; /* money in nanodollars */
 	int64_t answer_tokens;		/* reserved for an answer whose request names no maximum */
@@ -91,3 +100,4 @@ const struct provider *policy_provider_named(const struct policy *p, enum api ap
 const struct price *policy_price(const struct policy *p, const struct provider *provider, const char *model);
 const struct host_rule *policy_map(const struct policy *p, const char *host, int port);
 const struct host_rule *policy_host(const struct policy *p, const char *host, int port, bool vendor);
+const struct forge_rule *policy_forge(const struct policy *p, const char *host);

@@ -87,4 +87,10 @@ const char policy_default[] =
 	"up for.\n"
 	"# egress vendor HOST[:PORT]...: the hosts that the logged-in CLI on this machine talks to.\n"
 	"egress vendor api.anthropic.com console.anthropic.com platform.claude.com claude.ai\n"
-	"# map HOST[:PORT] ADDRESS:PORT: dial that address for the name, even a private one.\n";
+	"# map HOST[:PORT] ADDRESS:PORT: dial that address for the name, even a private one.\n"
+	"\n"
+	"# forge HOST github|gitlab|gitea [url URL] [key NAME] [ca FILE]: where pull requests of a ship are opened if "
+	"gh\n"
+	"#   is not installed. key: the file of keys/ with the access token (default: HOST). Known without a line:\n"
+	"#   github.com (key github), gitlab.com (gitlab), gitea.com and codeberg.org (gitea), each also by its host's "
+	"name.\n";

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Repositories over HTTP, as a server with basic auth has them: git http-backend behind a small server on loopback.
 
-git_http.py FOLDER USER PASSWORD: prints its port, then serves FOLDER until it is killed. Below /open/ nobody is asked who
-they are; below /ns/NAME/ the repository shows its namespace NAME alone; /slow/ never answers."""
+git_http.py FOLDER USER PASSWORD [ADDRESS]: prints its port, then serves FOLDER until it is killed. Below /open/, or if USER
+is -, nobody is asked who they are; below /ns/NAME/ the repository shows its namespace NAME alone; /slow/ never answers."""
 import base64, http.server, os, subprocess, sys, threading
 
 folder, user, password = sys.argv[1:4]
@@ -38,7 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         env = dict(os.environ, GIT_PROJECT_ROOT=folder, GIT_HTTP_EXPORT_ALL="1", REMOTE_ADDR="127.0.0.1")
         if path.startswith("/open/"):
             path = path[5:]
-        elif self.headers.get("Authorization") != wanted:
+        elif user != "-" and self.headers.get("Authorization") != wanted:
             return self.answer(401, [("WWW-Authenticate", 'Basic realm="git"')], b"")
         if path.startswith("/ns/"):
             _, _, env["GIT_NAMESPACE"], path = path.split("/", 3)
@@ -59,7 +59,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server = http.server.ThreadingHTTPServer(((sys.argv + ["127.0.0.1"])[4], 0), Handler)
 server.daemon_threads = True
 print(server.server_address[1], flush=True)
 server.serve_forever()

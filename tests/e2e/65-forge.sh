@@ -1,0 +1,128 @@
+#!/bin/sh
+# Pull requests without gh: the gateway opens them with a token that only it holds, at GitHub, GitLab and Gitea alike.
+. "$(dirname "$0")/../lib.sh"
+have openssl || { skip forge "there is no openssl"; exit 0; }
+kinds="github gitlab gitea"
+
+# A PATH with all that there is but gh.
+mkdir "$T/bin"
+old=$(echo "$PATH" | tr : ' ')
+for dir in $old; do
+	for file in "$dir"/*; do
+		name=${file##*/}
+		[ "$name" = gh ] || [ -e "$T/bin/$name" ] || ln -s "$file" "$T/bin/$name"
+	done
+done
+PATH=$T/bin
+
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test-ca -keyout "$T/ca.key" -out "$T/ca.pem" 2>/dev/null
+openssl req -newkey rsa:2048 -nodes -subj /CN=forge -keyout "$T/forge.key" -out "$T/forge.csr" 2>/dev/null
+printf 'subjectAltName=IP:127.0.0.1\n' >"$T/san"
+openssl x509 -req -in "$T/forge.csr" -CA "$T/ca.pem" -CAkey "$T/ca.key" -CAcreateserial -days 2 -extfile "$T/san" -out "$T/forge.pem" 2>/dev/null
+
+mkdir "$T/asked" "$T/remotes"
+number=1
+for kind in $kinds; do
+	python3 "$ROOT/tests/e2e/git_forge.py" $kind "$T/forge.pem" "$T/forge.key" "token-of-$kind" "$T/asked" >"$T/$kind.port" 2>"$T/$kind.log" &
+	own $!
+	number=$((number + 1))
+	mkdir -p "$T/remotes/$kind/team"
+	git init -q --bare -b main "$T/remotes/$kind/team/app.git"
+	git -C "$T/remotes/$kind/team/app.git" config http.receivepack true
+	python3 "$ROOT/tests/e2e/git_http.py" "$T/remotes/$kind" - - 127.0.0.$number >"$T/$kind.git" 2>/dev/null &
+	own $!
+	echo 127.0.0.$number >"$T/$kind.host"
+done
+for kind in $kinds; do
+	within 20 test -s "$T/$kind.port" -a -s "$T/$kind.git" || { not_ok "$kind: its servers start"; exit 1; }
+done
+
+start || exit 1
+within 20 test -s "$M/gateway/policy" || { not_ok "the gateway is there"; exit 1; }
+{
+	cat "$M/gateway/policy"
+	for kind in $kinds; do echo "forge $(cat "$T/$kind.host") $kind url https://127.0.0.1:$(cat "$T/$kind.port") ca $T/ca.pem"; done
+} >"$T/policy"
+cat "$T/policy" >"$M/gateway/policy" || not_ok "the policy takes forges"
+
+# ship KIND NAME TITLE: a session that does something, and ships it as a pull request.
+ship() {
+	project=$T/$1.app
+	[ -d "$project" ] || {
+		git clone -q "$T/remotes/$1/team/app.git" "$project" 2>/dev/null
+		(
+			cd "$project" && git checkout -q -B main && echo "$1" >name && git add . && git commit -qm first && git push -q origin main &&
+				git remote set-url origin "http://$(cat "$T/$1.host"):$(cat "$T/$1.git")/team/app.git" && git fetch -q
+		) || exit 1
+	}
+	cat >"$T/$2.script" <<-END
+		{"tools":[{"name":"bash","input":{"command":"echo $2 >$2; git add .; git commit -qm '$3'"}}]}
+		{"text":"done\n\n\`\`\`plan\n- [x] $2\n\`\`\`\n"}
+		{"tools":[{"name":"bash","input":{"command":"git rebase -q refs/berthfs/base"}}]}
+		{"text":"SHIP-READY"}
+		{"text":"SHIP-READY"}
+	END
+	printf -- '---\nproject: %s\nmodel: script:%s\nship: pr\n---\ngo\n' "$project" "$T/$2.script" >"$S/new/$2" || not_ok "$2: a session"
+	timeout 60 cat "$S/$2/wait/idle" >/dev/null
+	echo >"$S/$2/ship" && timeout 100 cat "$S/$2/wait/shipped" >/dev/null
+	branch=sandbox-$(cat "$S/$2/id")-$(git -C "$project" rev-parse "sandbox/$(cat "$S/$2/id")" | cut -c 1-12)
+}
+
+ship github no-key "no key yet"
+contains "without a key: the branch is pushed" "$(cat "$S/no-key/ship")" "landed $branch"
+contains "without a key: error says how to give one" "$(cat "$S/no-key/error")" "gateway/keys/127.0.0.2"
+equal "without a key: nothing was asked" "$(ls "$T/asked")" ""
+
+for kind in $kinds; do
+	echo "token-of-$kind" >"$M/gateway/keys/$(cat "$T/$kind.host")" || not_ok "$kind: its key"
+	ship $kind "$kind-one" "mend it"
+	contains "$kind: the link is in ship" "$(cat "$S/$kind-one/ship")" "landed $branch $(git -C "$project" rev-parse "sandbox/$(cat "$S/$kind-one/id")") https://$kind.example/team/app/1"
+	asked=$(cat "$T/asked/$kind.1")
+	contains "$kind: title" "$asked" '"title":"mend it"'
+	contains "$kind: the plan is in the text" "$asked" "- [x] $kind-one"
+	contains "$kind: from" "$asked" "\"$branch\""
+	contains "$kind: to" "$asked" '"main"'
+	# the same once more finds the one that is open
+	echo pr >"$S/$kind-one/ship"
+	timeout 100 cat "$S/$kind-one/wait/shipped" >/dev/null
+	contains "$kind: one that is open is found" "$(cat "$S/$kind-one/ship")" "https://$kind.example/team/app/1"
+	equal "$kind: by a second look" "$(sed -n 1p "$T/asked/$kind.3" | cut -d'?' -f1 | cut -d' ' -f1)" GET
+done
+
+ship github refused broken
+contains "the forge's own no, in words" "$(cat "$S/refused/error")" "No commits between main and x"
+echo wrong-token >"$M/gateway/keys/$(cat "$T/gitlab.host")"
+ship gitlab wrong "wrong key"
+contains "a key that is not good" "$(cat "$S/wrong/error")" "is the key still good?"
+check "no key in words" sh -c "! cat '$S'/*/error '$S'/*/log '$M/events' '$M/gateway/ledger' '$T/state/berthfs/'*.log 2>/dev/null | grep -e wrong-token -e token-of-"
+echo 'token-of-gitlab' >"$M/gateway/keys/$(cat "$T/gitlab.host")"
+
+# ---- the route is the daemon's alone
+ctl=$ROOT/build/tests/gwctl
+box=$T/box.sock
+sandbox=$("$ctl" mint sandbox 1 app internet "$box")
+engine=$("$ctl" mint engine 1 app internet "")
+good='{"host":"127.0.0.2","project":"team/app","head":"main","base":"main","title":"x","body":""}'
+# post SOCKET TOKEN BODY [PATH]: the status, and the rule if it is refused
+post() {
+	curl -s --max-time 40 -o "$T/answer" -w '%{http_code} ' --unix-socket "$1" -H "x-api-key: $2" -H 'Content-Type: application/json' -d "$3" "http://gateway${4:-/forge/pull-request}"
+	sed -n 's/.*berthfs gateway, rule \([a-z.]*\)).*/\1/p' "$T/answer"
+}
+daemon=$T/run/berthfs/gateway.sock
+before=$(ls "$T/asked" | wc -l)
+equal "not on a sandbox's socket" "$(post "$box" "$sandbox" "$good")" "403 route"
+equal "not with a sandbox's token" "$(post "$daemon" "$sandbox" "$good")" "403 token.channel"
+equal "not without a token" "$(post "$daemon" none "$good")" "401 token"
+equal "not for a project that climbs" "$(post "$daemon" "$engine" "$(echo "$good" | sed 's,team/app,team/../admin,')")" "400 body"
+equal "not for a project with a query" "$(post "$daemon" "$engine" "$(echo "$good" | sed 's,team/app,team/app?x=1,')")" "400 body"
+equal "not for another host" "$(post "$daemon" "$engine" "$(echo "$good" | sed 's,127.0.0.2,169.254.169.254,')")" "403 forge"
+equal "not by another path" "$(post "$daemon" "$engine" "$good" "/forge/pull-request?x")" "403 route"
+equal "not twice the same field" "$(post "$daemon" "$engine" "$(echo "$good" | sed 's,"title",\"host\":\"x\"\,&,')")" "400 body"
+equal "nothing was sent for these" "$(ls "$T/asked" | wc -l)" "$before"
+
+grep '"target":"/forge/pull-request"' "$M/gateway/ledger" >"$T/ledger"
+equal "the ledger has each, with its session" "$(jq -r 'select(.verdict == "allowed") | .forge_project + " " + .provider' "$T/ledger" | sort | uniq -c | tr -s ' ' | tr '\n' ';')" \
+	" 3 team/app 127.0.0.2; 3 team/app 127.0.0.3; 2 team/app 127.0.0.4;"
+check "and those that were refused" grep -q '"verdict":"denied".*"rule":"key"' "$T/ledger"
+check "and how they ended" grep -q '"kind":"outcome".*"url":"https://gitea.example/team/app/1"' "$M/gateway/ledger"
+check "the chain holds" sh -c "'$BERTHFS' ledger verify >/dev/null"
