@@ -20,8 +20,9 @@
 #define LOCK_WAIT_MS  50
 #define MOVE_TRIES    50
 #define OURS	      "berthfs: " /* how our reflog entries begin */
-#define HEAD_MAX      65536	  /* of a bundle from a sandbox: a few dozen lines */
-#define OBJECTS_MAX   5000000	  /* in it: git needs about 100 bytes of memory for each */
+#define BIG_FILE      "2m"
+#define HEAD_MAX      65536   /* of a bundle from a sandbox: a few dozen lines */
+#define OBJECTS_MAX   5000000 /* in it: git needs about 100 bytes of memory for each */
 /* Of git while it unpacks: objects of a few bytes may say that they are gigabytes. Enough for OBJECTS_MAX and for files
  * up to git's own bound for files that it does not keep in memory (512 MiB) with the one that they differ from. */
 #define UNPACK_MEMORY ((size_t)2048 << 20)
@@ -64,7 +65,18 @@ int repo_bundle_create(const char *path, const char *commit, const char *ref, co
 		unlink(file);
 		return err_sys(err, -rc, "cannot write %s", file);
 	}
-	const char *args[] = {"pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q", NULL};
+	/* A bundle lives for seconds: no time for deltas of large files, nor the memory to hold them whole. */
+	const char *args[] = {"-c",
+			      "core.bigFileThreshold=" BIG_FILE,
+			      "-c",
+			      "pack.compression=1",
+			      "pack-objects",
+			      "--revs",
+			      "--stdout",
+			      "--thin",
+			      "--delta-base-offset",
+			      "-q",
+			      NULL};
 	struct git_call c = {.path = path,
 			     .args = args,
 			     .in = revs.p,
