@@ -20,7 +20,7 @@ for i in range(20000):
         f.write("\n".join(random.choices(words, k=random.randrange(20, 120))) + "\n")
 END
 echo '{"checks":[{"name":"one","command":"test -e d0"},{"name":"two","command":"git status --porcelain | wc -l"}]}' >.agents/project.json
-git add . && git commit -qm "20,000 files" && git gc -q
+git add . && git -c gc.auto=0 commit -qm "20,000 files"
 python3 - <<'END' | git fast-import --quiet
 import random
 random.seed(2)
@@ -33,7 +33,7 @@ for i in range(300):
         text = "\n".join(f"{random.randrange(1 << 32):08x}" for _ in range(30))
         print(f"M 644 inline d{k % 100}/e{k // 100 % 20}/f{k}\ndata {len(text)}\n{text}")
 END
-git reset -q --hard && git gc -q && git remote add origin "$T/remote.git" && git push -q -u origin main && cd / || exit 1
+git reset -q --hard && git -c gc.auto=0 repack -qad && git remote add origin "$T/remote.git" && git push -q -u origin main && cd / || exit 1
 note "$(git -C "$P" ls-files | wc -l) files, $(git -C "$P" rev-list --count main) commits, $(du -sm "$P/.git" | cut -f1) MiB"
 
 cat >"$T/work.script" <<'END'
@@ -54,6 +54,18 @@ bar "the template's bundle ($(($(cat "$T/size") >> 20)) MiB), as it is packed" $
 
 echo more >>"$S/work/input"
 timeout 900 cat "$S/work/wait/idle" >/dev/null
+clone=$T/state/berthfs/sandboxes/1/home/project
+if [ -d "$clone" ]; then # 20 commits more, that nobody has synced yet
+	(
+		cd "$clone" && for i in $(seq 20); do
+			for j in $(seq 40); do k=$((i * 40 + j)); echo "more $i" >>d$((k % 100))/e$((k / 100 % 20))/f$k; done
+			git commit -qam "more$i"
+		done
+	)
+	from=$(now)
+	echo sync >"$S/work/ctl" && timeout 100 cat "$S/work/wait/idle" >/dev/null
+	bar "sync of 20 commits, with its texts" $(($(now) - from)) 1000
+fi
 grep -q "20 files\|files changed" "$S/work/changes" || not_ok "the work came home"
 from=$(now)
 echo sync >"$S/work/ctl" && timeout 100 cat "$S/work/wait/idle" >/dev/null
