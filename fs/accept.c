@@ -142,6 +142,7 @@ static void truncate_config(struct handle *h, off_t size)
 {
 	if ((size_t)size < h->msg.text.n)
 		buf_cut(&h->msg.text, (size_t)size);
+	handle_cut(h);
 	if (!h->msg.text.n)
 		h->dirty = false; /* nothing written yet: an editor has only begun */
 }
@@ -166,6 +167,8 @@ static void judged(struct op *op, struct request *r)
 	if (j->undo != SIZE_MAX && op->req) { /* `echo bad >> config` leaves nothing behind, as with any file */
 		buf_cut(&h->msg.text, j->undo);
 		h->dirty = op->off;
+	} else {
+		handle_write_refused(h);
 	}
 	op_error(op, r->rc);
 }
@@ -207,7 +210,7 @@ static void write_config(struct handle *h, fuse_req_t req, const char *p, size_t
 	struct spot at;
 	struct buf *text = &h->msg.text;
 	handle_spot(h, &at); /* of the root: always there */
-	size_t pos = h->flags & O_APPEND ? text->n : (size_t)off;
+	size_t pos = handle_write_at(h, text, p, n, off);
 	int rc = check_config(h, &at, p, n, pos);
 	if (rc) {
 		fuse_reply_err(req, -rc);

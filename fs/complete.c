@@ -173,6 +173,7 @@ bool complete_before_read(struct handle *h, fuse_req_t req, size_t size, off_t o
 	op->late = answer_interrupted;
 	op->size = size;
 	op->off = off;
+	h->asked = true;
 	commit_next(h);
 	if (h->committing) {
 		op->wake = read_again;

@@ -16,9 +16,11 @@ struct draft {
 	int64_t number;	 /* for listing */
 	int64_t project; /* number of the project whose directory it is in, 0: `new` itself */
 	char *name;
-	bool listed;  /* it is in the directory */
-	bool scratch; /* by its name */
-	char *cwd;    /* checkout that the writer stands in, or NULL */
+	bool listed;	/* it is in the directory */
+	bool scratch;	/* by its name */
+	bool by_rename; /* made as a saver makes its temporary file: the rename after it is what counts */
+	char *was;	/* the regular name that an editor has taken from it, or NULL */
+	char *cwd;	/* checkout that the writer stands in, or NULL */
 	struct buf text;
 	size_t checked;	 /* leading bytes known to be UTF-8 */
 	size_t judged_n; /* leading bytes that the backend has judged */

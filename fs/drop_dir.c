@@ -49,6 +49,7 @@ void draft_put(struct draft *d)
 	timer_clear(&d->grace);
 	buf_release(&d->text);
 	free(d->name);
+	free(d->was);
 	free(d->cwd);
 	free(d);
 }
@@ -71,9 +72,40 @@ void drafts_release(struct face *f)
 		draft_unlist(list_entry(f->drafts.next, struct draft, link));
 }
 
+static bool is_open(const struct draft *d)
+{
+	list_each (pos, &d->f->handles)
+		if (list_entry(pos, struct handle, link)->draft == d)
+			return true;
+	return false;
+}
+
+/* Is x what an editor has put aside of d, which is a session now: d under its former name, NAME~, or a copy? */
+static bool is_backup(const struct draft *x, const struct draft *d)
+{
+	size_t n = strlen(d->name), len = strlen(x->name);
+	if (x == d || !x->scratch || x->project != d->project)
+		return false;
+	if ((x->was && !strcmp(x->was, d->name)) || (len == n + 1 && x->name[n] == '~' && !memcmp(x->name, d->name, n)))
+		return true;
+	return x->name[len - 1] == '~' && x->text.n == d->text.n && !memcmp(x->text.p, d->text.p, d->text.n);
+}
+
+/* Backups of a draft that was refused once or twice: nobody comes back for them. */
+static void tidy(const struct draft *d)
+{
+	list_each_safe (pos, &d->f->drafts) {
+		struct draft *x = list_entry(pos, struct draft, link);
+		if (is_backup(x, d) && !is_open(x))
+			draft_unlist(x);
+	}
+}
+
 static void grace_over(struct timer *t)
 {
-	draft_unlist(list_entry(t, struct draft, grace));
+	struct draft *d = list_entry(t, struct draft, grace);
+	tidy(d);
+	draft_unlist(d);
 }
 
 void draft_done(struct draft *d, int64_t session)
@@ -223,8 +255,10 @@ void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int f
 		return;
 	}
 	struct spot at = {.f = f};
-	if (!d)
+	if (!d) {
 		d = draft_new(dir, name);
+		d->by_rename = flags & O_EXCL && (flags & O_ACCMODE) == O_RDWR; /* mkstemp(3), QSaveFile */
+	}
 	at.file = draft_row(d);
 	at.node = node_for(f, &d->nodes, 0, d, pid);
 	at.ino = at.node->ino;
@@ -260,8 +294,13 @@ static void move(struct draft *d, int64_t project, const char *name)
 	struct draft *old = draft_find(d->f, project, name);
 	if (old && old != d)
 		draft_unlist(old);
+	if (name_is_scratch(name) && !d->scratch) {
+		free(d->was);
+		d->was = take(d->name);
+	}
 	free(d->name);
 	d->name = xstrdup(name);
+	d->by_rename = false;
 	d->f->drop_ms = clock_real_ms();
 	d->project = project;
 	d->scratch = name_is_scratch(name);
