@@ -42,6 +42,7 @@ struct request *accept_setting(const struct spot *at, const char *line, size_t n
 static void line_done(struct op *op, struct request *r)
 {
 	int rc = op_refused(op, r);
+	op->h->msg.failed = rc;
 	if (rc)
 		op_error(op, rc);
 	else
@@ -70,7 +71,7 @@ static void write_line(struct handle *h, fuse_req_t req, const char *p, size_t n
 	size_t size = n;
 	if (n && p[n - 1] == '\n')
 		n -= n > 1 && p[n - 2] == '\r' ? 2 : 1;
-	int rc = check_line(&at, p, n);
+	int rc = h->msg.failed = check_line(&at, p, n);
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
@@ -143,6 +144,7 @@ static void truncate_config(struct handle *h, off_t size)
 	if ((size_t)size < h->msg.text.n)
 		buf_cut(&h->msg.text, (size_t)size);
 	handle_cut(h);
+	h->msg.failed = 0;
 	if (!h->msg.text.n)
 		h->dirty = false; /* nothing written yet: an editor has only begun */
 }
@@ -169,6 +171,7 @@ static void judged(struct op *op, struct request *r)
 		h->dirty = op->off;
 	} else {
 		handle_write_refused(h);
+		h->msg.failed = r->rc;
 	}
 	op_error(op, r->rc);
 }
@@ -243,6 +246,7 @@ static void write_config(struct handle *h, fuse_req_t req, const char *p, size_t
 static struct request *commit_config(struct handle *h)
 {
 	struct request *r = request_new(wholes[h->file->whole].all, NULL, NULL);
+	h->msg.failed = 0; /* it is judged as a whole now */
 	buf_add(&r->text, h->msg.text.p, h->msg.text.n);
 	return r;
 }

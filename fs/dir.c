@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "aside.h"
 #include "backend/base/mem.h"
 #include "drop.h"
 #include "face.h"
@@ -79,7 +80,10 @@ uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
 		return lookup_key(dir, name);
 	if (project)
 		return ino_of(tree_unnamed(inside, KIND_DIR), project);
-	return inside == PLACE_DROP || inside == PLACE_DROP_PROJECT ? lookup_draft(dir, name, tid) : 0;
+	if (inside == PLACE_DROP || inside == PLACE_DROP_PROJECT)
+		return lookup_draft(dir, name, tid);
+	struct draft *aside = aside_find(dir->f, dir->ino, name);
+	return aside ? node_for(dir->f, draft_nodes(aside), 0, aside, tid)->ino : 0;
 }
 
 /* ---- readdir ---- */

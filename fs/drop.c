@@ -211,7 +211,7 @@ static int open_draft(struct handle *h, fuse_req_t req)
 		return refuse_at(&at, NULL, EEXIST, "session %s exists; write to sessions/%s/input", d->name, d->name);
 	pid_t pid = fuse_req_ctx(req)->pid;
 	writers_init(&h->writers, pid);
-	if (d->project || d->cwd || pid <= 0)
+	if (d->project || d->beside || d->cwd || pid <= 0)
 		return 0;
 	struct op *op = op_park(h->f, req, h, OP_CHANGE, PARK_MS);
 	op->late = opened; /* without: the default project is taken */

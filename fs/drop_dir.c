@@ -14,22 +14,36 @@
 
 /* ---- drafts ---- */
 
-struct draft *draft_new(const struct spot *dir, const char *name)
+static struct draft *make(struct face *f, const char *name, struct list *list)
 {
-	struct face *f = dir->f;
 	struct draft *d = xcalloc(1, sizeof *d);
 	d->refs = 1; /* of the directory */
 	d->f = f;
-	d->number = ++f->next_draft;
-	d->project = dir->number;
 	d->name = xstrdup(name);
 	d->listed = true;
 	d->scratch = name_is_scratch(name);
-	d->changed_ms = f->drop_ms = clock_real_ms();
+	d->changed_ms = clock_real_ms();
 	list_init(&d->nodes);
 	timer_init(&d->grace);
-	list_append(&f->drafts, &d->link);
+	list_append(list, &d->link);
 	f->n_drafts++;
+	return d;
+}
+
+struct draft *draft_new(const struct spot *dir, const char *name)
+{
+	struct face *f = dir->f;
+	struct draft *d = make(f, name, &f->drafts);
+	d->number = ++f->next_draft;
+	d->project = dir->number;
+	f->drop_ms = d->changed_ms;
+	return d;
+}
+
+struct draft *draft_beside(const struct spot *dir, const char *name)
+{
+	struct draft *d = make(dir->f, name, &dir->f->asides);
+	d->beside = dir->ino;
 	return d;
 }
 
@@ -59,7 +73,8 @@ void draft_unlist(struct draft *d)
 	if (!d->listed)
 		return;
 	d->listed = false;
-	d->f->drop_ms = clock_real_ms();
+	if (!d->beside)
+		d->f->drop_ms = clock_real_ms();
 	d->f->n_drafts--;
 	list_remove(&d->link);
 	timer_clear(&d->grace);
@@ -72,7 +87,7 @@ void drafts_release(struct face *f)
 		draft_unlist(list_entry(f->drafts.next, struct draft, link));
 }
 
-static bool is_open(const struct draft *d)
+bool draft_is_open(const struct draft *d)
 {
 	list_each (pos, &d->f->handles)
 		if (list_entry(pos, struct handle, link)->draft == d)
@@ -80,23 +95,39 @@ static bool is_open(const struct draft *d)
 	return false;
 }
 
-/* Is x what an editor has put aside of d, which is a session now: d under its former name, NAME~, or a copy? */
-static bool is_backup(const struct draft *x, const struct draft *d)
+/* Is name one that an editor makes for its swap, lock, backup or rescue file beside `of`? */
+static bool is_beside(const char *name, const char *of)
 {
-	size_t n = strlen(d->name), len = strlen(x->name);
-	if (x == d || !x->scratch || x->project != d->project)
+	static const char *const ends[] = {"", "~", "#", ".swp", ".swo", ".swx", ".save", ".bak", ".orig"};
+	size_t n = strlen(of);
+	name += strspn(name, ".#");
+	if (strncmp(name, of, n))
 		return false;
-	if ((x->was && !strcmp(x->was, d->name)) || (len == n + 1 && x->name[n] == '~' && !memcmp(x->name, d->name, n)))
-		return true;
-	return x->name[len - 1] == '~' && x->text.n == d->text.n && !memcmp(x->text.p, d->text.p, d->text.n);
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (!strcmp(name + n, ends[i]))
+			return true;
+	return false;
 }
 
-/* Backups of a draft that was refused once or twice: nobody comes back for them. */
+/* Is x what an editor has put aside of d, which is a session now? By its name, or d under its former name, or a copy.
+ */
+static bool is_left_of(const struct draft *x, const struct draft *d)
+{
+	size_t len = strlen(x->name);
+	if (x == d || !x->scratch || x->project != d->project)
+		return false;
+	if ((x->was && !strcmp(x->was, d->name)) || is_beside(x->name, d->name))
+		return true;
+	return x->name[len - 1] == '~' && x->text.n && x->text.n == d->text.n &&
+	       !memcmp(x->text.p, d->text.p, d->text.n);
+}
+
+/* What is left of a draft that was refused once or twice: nobody comes back for it. */
 static void tidy(const struct draft *d)
 {
 	list_each_safe (pos, &d->f->drafts) {
 		struct draft *x = list_entry(pos, struct draft, link);
-		if (is_backup(x, d) && !is_open(x))
+		if (is_left_of(x, d) && !draft_is_open(x))
 			draft_unlist(x);
 	}
 }
@@ -134,6 +165,12 @@ const struct file *draft_row(const struct draft *d)
 
 void draft_path(const struct draft *d, struct buf *out)
 {
+	struct spot dir;
+	if (d->beside) {
+		CLEAN_FREE char *path = spot_of(d->f, d->beside, &dir) ? NULL : spot_path(&dir, d->name);
+		buf_adds(out, path ? path : d->name);
+		return;
+	}
 	const char *project = project_name(d->f, d->project);
 	buf_addf(out, "sessions/new/%s%s%s", project ? project : "", project ? "/" : "", d->name);
 }
@@ -247,26 +284,31 @@ static int check_existing(const struct spot *dir, fuse_req_t req, struct draft *
 void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int flags)
 {
 	struct face *f = dir->f;
-	pid_t pid = fuse_req_ctx(req)->pid;
 	struct draft *d = draft_find(f, dir->number, name);
 	int rc = d ? check_existing(dir, req, d, flags) : check_create(dir, req, name);
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	struct spot at = {.f = f};
 	if (!d) {
 		d = draft_new(dir, name);
 		d->by_rename = flags & O_EXCL && (flags & O_ACCMODE) == O_RDWR; /* mkstemp(3), QSaveFile */
 	}
-	at.file = draft_row(d);
+	draft_open_new(d, req, flags);
+}
+
+void draft_open_new(struct draft *d, fuse_req_t req, int flags)
+{
+	struct face *f = d->f;
+	pid_t pid = fuse_req_ctx(req)->pid;
+	struct spot at = {.f = f, .file = draft_row(d)};
 	at.node = node_for(f, &d->nodes, 0, d, pid);
 	at.ino = at.node->ino;
 	struct handle *h = handle_new(&at, d, flags);
 	writers_init(&h->writers, pid);
 	struct op *op = op_park(f, req, h, OP_CHANGE, PARK_MS);
 	op->late = created;
-	if (d->project || d->cwd || pid <= 0) {
+	if (d->project || d->beside || d->cwd || pid <= 0) {
 		created(op);
 		return;
 	}

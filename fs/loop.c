@@ -11,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/log.h"
@@ -31,6 +32,7 @@ int face_init(struct face *f)
 {
 	list_init(&f->handles);
 	list_init(&f->drafts);
+	list_init(&f->asides);
 	list_init(&f->ops);
 	list_init(&f->interrupted);
 	list_init(&f->timers);
@@ -250,6 +252,7 @@ void face_release(struct face *f)
 	seen_release(f); /* those that are due stand in lists of the watchers */
 	watchers_release(f);
 	drafts_release(f);
+	asides_release(f);
 	face_forget_sessions(f);
 	ring_free(f->errors);
 	buf_release(&f->index.text);

@@ -113,6 +113,22 @@ for command in "sed -i s/^/x/ input" "sed -i.bak s/^/x/ input" "perl -i -pe 's/^
 done
 equal "none of them has sent anything" "$(messages)" "$n"
 equal "nor left anything" "$(ls -A "$S/s" | grep -c '~\|sed\|bak\|\.input')" 0
+# ---- what editors keep beside a file that may be written, for a moment: not listed, and of no effect
+n=$(messages)
+cp "$T/f" "$S/s/input~" && cp "$T/f" "$S/s/#input#" && cp "$T/f" "$S/s/settings/network~" && cp "$T/f" "$M/config.save"
+equal "a backup is kept" "$(cat "$S/s/input~" "$S/s/#input#" "$S/s/settings/network~" "$M/config.save" | sort -u)" text
+equal "in no listing" "$(ls -A "$M" "$S/s" "$S/s/settings" | grep -c '~$\|#\|\.save$')" 0
+equal "renaming it: EPERM" "$(errno_of mv "$S/s/input~" "$S/s/input")" EPERM
+equal "and to it: EPERM" "$(errno_of mv "$S/s/input" "$S/s/input~")" EPERM
+for f in s/plan~ s/status~ s/x~ s/settings~ s/settings/model.tmp s/.input.swp new~; do
+	equal "none of $f: EPERM" "$(errno_of sh -c "cp '$T/f' '$S/$f'")" EPERM
+done
+equal "that is no message" "$(messages)" "$n"
+rm "$S/s/input~" "$S/s/settings/network~" "$M/config.save"
+equal "removed" "$(errno_of cat "$S/s/input~")" ENOENT
+echo gone soon >"$N/gone" && made gone 'gone soon\n' && cp "$T/f" "$S/gone/#input#"
+rmdir "$S/gone" && echo other >"$N/gone" && made gone 'other\n'
+equal "it goes with its session" "$(errno_of cat "$S/gone/#input#")" ENOENT
 if have node; then
 	node - "$S/s" "$N" <<'END' >"$T/node" 2>&1
 const fs = require("fs"), [s, drop] = process.argv.slice(2);
