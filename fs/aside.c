@@ -2,9 +2,10 @@
  *
  * Neovim does not save a file at all if it cannot make its backup NAME~ beside it, Emacs shows a warning if it cannot
  * make its auto-save file #NAME#, and what nano rescues as NAME.save when its terminal goes would be lost. So these,
- * and only of a file that may be written, are kept in memory. No listing shows them, nothing is done with them, and
- * they cannot be renamed: a file of the tree is still saved in place or not at all. A backup is for the moment of the
- * save and goes after a while; the others stay until they are removed, the session ends or the daemon does. */
+ * and only of a file that may be written, are kept in memory; and Watchman's cookies, whose coming it has to see before
+ * it answers any question about a tree. No listing shows them, nothing is done with them, and they cannot be renamed: a
+ * file of the tree is still saved in place or not at all. Backups and cookies are for a moment and go after a while; the
+ * others stay until they are removed, the session ends or the daemon does. */
 #include "aside.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #include "node.h"
 #include "refuse.h"
 
+#define COOKIE	  ".watchman-cookie-"
 #define BACKUP_MS 60000 /* far more than a save takes */
 
 /* Is of[0..n) the name of a file that may be written; or all but its last character, if any_last? */
@@ -33,6 +35,8 @@ bool aside_allowed(const struct spot *dir, const char *name)
 {
 	size_t n = strlen(name);
 	enum place place = dir->file->inside;
+	if (!strncmp(name, COOKIE, sizeof COOKIE - 1))
+		return true;
 	if (n > 1 && name[n - 1] == '~') /* vim and neovim take confiz~, confiy~... where config~ is there */
 		return is_of_file(place, name, n - 1, true);
 	if (n > 2 && name[0] == '#' && name[n - 1] == '#')
@@ -75,7 +79,7 @@ void aside_create(const struct spot *dir, fuse_req_t req, const char *name, int 
 	}
 	if (!d)
 		d = draft_beside(dir, name);
-	if (name[strlen(name) - 1] == '~')
+	if (name[0] == '.' || name[strlen(name) - 1] == '~')
 		timer_set(f, &d->grace, BACKUP_MS, backup_over);
 	draft_open_new(d, req, flags);
 }
