@@ -204,9 +204,11 @@ int face_run(struct face *f)
 	int most = BATCH;
 	unsigned turns = 0;
 	int rc = fd_nonblock(fuse_session_fd(f->se));
-	while (!rc && !has_finished(f)) {
+	while (!rc) {
 		if (fuse_session_exited(f->se))
 			begin_quit(f); /* unmounted by somebody else */
+		if (has_finished(f))
+			break;
 		if (f->barrier && clock_mono_ms() >= f->barrier_until_ms)
 			drop_barrier(f);
 		bool listen = !f->barrier && !fuse_session_exited(f->se);
