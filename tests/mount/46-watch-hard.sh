@@ -118,7 +118,7 @@ begin() {
 	within 10 established
 	python3 -c 'import os, sys
 while True:
-    for n in os.listdir(sys.argv[1]): open(sys.argv[1] + "/" + n, "rb").close()' "$S/s/settings" &
+    for n in os.listdir(sys.argv[1]): open(sys.argv[1] + "/" + n, "rb").close()' "$S/s/settings" 2>/dev/null &
 	client=$!
 	own $client
 	looked_at
