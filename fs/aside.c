@@ -4,8 +4,8 @@
  * make its auto-save file #NAME#, and what nano rescues as NAME.save when its terminal goes would be lost. So these,
  * and only of a file that may be written, are kept in memory; and Watchman's cookies, whose coming it has to see before
  * it answers any question about a tree. No listing shows them, nothing is done with them, and they cannot be renamed: a
- * file of the tree is still saved in place or not at all. Backups and cookies are for a moment and go after a while; the
- * others stay until they are removed, the session ends or the daemon does. */
+ * file of the tree is still saved in place or not at all. Backups and cookies are for a moment and go after a while;
+ * the others stay until they are removed, the session ends or the daemon does. */
 #include "aside.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* The requests of the kernel that change directories. Loop thread only. The tree is closed but for these places: the
  * drop box, projects/ (symlinks), gateway/keys, and sessions/ (rmdir and rename). Editors' attempts at swap files are
- * refused in silence; they save in place then, which is what is wanted. Some of their files are kept aside (aside.c). */
+ * refused in silence; they save in place then, which is what is wanted. Some of their files are kept aside (aside.c).
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
