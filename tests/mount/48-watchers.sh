@@ -19,7 +19,7 @@ watcher() {
 	sh -c "exec $4" >"$T/$1.out" 2>&1 </dev/null &
 	eval "pid_$1=$!"
 	own $!
-	if within 20 grep -q "$3" "$T/$1.out"; then
+	if within 20 grep -qs "$3" "$T/$1.out"; then
 		running="$running $1"
 	else
 		not_ok "$1 starts"
@@ -43,7 +43,9 @@ const fs = require("fs"), [m, how] = process.argv.slice(2);
 const watch = how == "tree" ? [[m, { recursive: true }, ""]] : ["", "sessions", "sessions/before", "sessions/before/status"].map((d) =>
 	[d ? m + "/" + d : m, {}, d + "/"]);
 try {
-	for (const [path, options, prefix] of watch) fs.watch(path, options).on("change", (e, f) => console.log(e, prefix + f));
+	for (const [path, options, prefix] of watch)
+		fs.watch(path, options).on("change", (e, f) => console.log(e, prefix + f))
+			.on("error", (e) => console.log("error", e.code)); // a folder that has gone before it was looked at
 	setTimeout(() => console.log("ready"), 300);
 } catch (e) {
 	console.log(e.code == "ERR_FEATURE_UNAVAILABLE_ON_PLATFORM" ? "cannot" : e);
@@ -169,5 +171,5 @@ removed() { since && grep -qE '"sessions/later",.*"exists":false|"exists":false.
 case $running in *watchman*) check "watchman: a session goes" within 10 removed ;; esac
 for name in $running; do
 	eval "pid=\${pid_$name:-}"
-	[ -z "$pid" ] || check "$name: still there" kill -0 "$pid"
+	[ -z "$pid" ] || kill -0 "$pid" 2>/dev/null || { not_ok "$name: still there" && tail -n 12 "$T/$name.out"; }
 done
