@@ -203,7 +203,7 @@ start || not_ok "a start right after that"
 in_background reply2 "cat '$S/s/wait/change'"
 wait_change=$!
 within 5 holds "$wait_change" "$S/s/wait/change"
-umount -l "$M"
+umount -l "$M" 2>/dev/null || fusermount3 -u -z "$M"
 kill "$wait_change"
 check "umount -l: it ends with the last who uses it, at once" within 4 is_gone "$DAEMON"
 
