@@ -120,7 +120,7 @@ equal "a backup is kept" "$(cat "$S/s/input~" "$S/s/#input#" "$S/s/settings/netw
 equal "in no listing" "$(ls -A "$M" "$S/s" "$S/s/settings" | grep -c '~$\|#\|\.save$')" 0
 equal "renaming it: EPERM" "$(errno_of mv "$S/s/input~" "$S/s/input")" EPERM
 equal "and to it: EPERM" "$(errno_of mv "$S/s/input" "$S/s/input~")" EPERM
-for f in s/plan~ s/status~ s/x~ s/settings~ s/settings/model.tmp s/.input.swp new~; do
+for f in s/plan~ s/status~ s/x~ s/settings~ s/settings/model.tmp s/.input.swp new~ ../gateway/keys/anthropic~ ../gateway/ledger~; do
 	equal "none of $f: EPERM" "$(errno_of sh -c "cp '$T/f' '$S/$f'")" EPERM
 done
 equal "that is no message" "$(messages)" "$n"
