@@ -16,6 +16,7 @@
 #include "core.h"
 #include "engine.h"
 #include "gate_link.h"
+#include "image.h"
 #include "killpoint.h"
 #include "pool.h"
 #include "repo.h"
@@ -139,12 +140,28 @@ static void cancelling_done(void *arg, int rc, const struct err *err)
 static const struct {
 	tx_fn *fn; /* NULL: a pool thread answers */
 } lanes[] = {
-	[REQ_FILE_FIND] = {NULL},   [REQ_FILE_LIST] = {NULL},	  [REQ_FILE_READ] = {NULL},
-	[REQ_READ] = {NULL},	    [REQ_CWD] = {NULL},		  [REQ_DRAFT] = {NULL},
-	[REQ_CREATE] = {NULL},	    [REQ_MESSAGE] = {message_fn}, [REQ_CTL] = {ctl_fn},
-	[REQ_SHIP] = {ship_fn},	    [REQ_SETTING] = {NULL},	  [REQ_CONFIG] = {NULL},
-	[REQ_CONFIG_LINE] = {NULL}, [REQ_PROJECT_ADD] = {NULL},	  [REQ_PROJECT_REMOVE] = {project_remove_fn},
-	[REQ_RENAME] = {rename_fn}, [REQ_DESTROY] = {destroy_fn}, [REQ_POLICY_LINE] = {NULL},
+	[REQ_FILE_FIND] = {NULL},
+	[REQ_FILE_LIST] = {NULL},
+	[REQ_FILE_READ] = {NULL},
+	[REQ_READ] = {NULL},
+	[REQ_CWD] = {NULL},
+	[REQ_DRAFT] = {NULL},
+	[REQ_CREATE] = {NULL},
+	[REQ_MESSAGE] = {message_fn},
+	[REQ_CTL] = {ctl_fn},
+	[REQ_SHIP] = {ship_fn},
+	[REQ_SETTING] = {NULL},
+	[REQ_APPROVE] = {approve_fn},
+	[REQ_ATTACH] = {NULL},
+	[REQ_ATTACH_READ] = {NULL},
+	[REQ_ATTACH_REMOVE] = {NULL},
+	[REQ_CONFIG] = {NULL},
+	[REQ_CONFIG_LINE] = {NULL},
+	[REQ_PROJECT_ADD] = {NULL},
+	[REQ_PROJECT_REMOVE] = {project_remove_fn},
+	[REQ_RENAME] = {rename_fn},
+	[REQ_DESTROY] = {destroy_fn},
+	[REQ_POLICY_LINE] = {NULL},
 };
 
 void backend_submit(struct backend *b, struct request *r)
@@ -179,6 +196,11 @@ int name_check(const char *name, struct err *err)
 	if (!strcmp(name, "new"))
 		return err_set(err, EINVAL, "the name new is reserved for the drop box");
 	return 0;
+}
+
+bool attach_is_image(const void *p, size_t n)
+{
+	return image_media(p, n) != NULL;
 }
 
 /* ---- life ---- */

@@ -77,6 +77,18 @@ struct live {
 	struct buf text; /* immutable */
 };
 
+#define ATTACH_FILE_MAX	 (16 << 20) /* bytes of an attached file */
+#define ATTACH_IMAGE_MAX 3900000    /* of an image that is shown to the model: providers take 5 MiB of base64 */
+#define ATTACH_MAX	 32	    /* that wait in one session */
+
+/* A file in attach/ that waits for the next message. */
+struct attach_info {
+	uint64_t n; /* unique in its session */
+	char *name;
+	uint64_t size;
+	int64_t changed_ms;
+};
+
 struct view {
 	atomic_int refs;
 	int64_t id;
@@ -97,6 +109,12 @@ struct view {
 	int64_t setting_ms[SETTING_KINDS];
 	struct text_info text[TEXT_KINDS];
 	struct live *live; /* or NULL */
+	struct attach_info *attach;
+	size_t n_attach;
+	uint64_t approval;   /* number K of the approval that waits, 0 = none */
+	char *approval_text; /* approvals/K, or NULL */
+	int64_t approval_ms; /* when it was asked for */
+	char *grants;	     /* rows of settings/approvals below its value, or NULL */
 };
 
 struct project_info {
@@ -165,10 +183,14 @@ enum request_kind {
 	REQ_MESSAGE,	 /* session, text -> number: K. Committed when answered. */
 	REQ_CTL,	 /* session, text: one line of verbs */
 	REQ_SHIP,	 /* session, text: one line */
-	REQ_SETTING,	 /* session, setting, text: one value */
-	REQ_CONFIG,	 /* text: the whole new config. Refused: kept as draft, err says the line and the reason */
-	REQ_CONFIG_LINE, /* text: one line of a config that is being written; judged alone */
-	REQ_PROJECT_ADD, /* name, text: target path of the symlink */
+	REQ_ATTACH,	 /* session, name, text: bytes of a file -> number. On the disk and committed when answered. */
+	REQ_ATTACH_READ, /* session, number, offset, size -> out */
+	REQ_ATTACH_REMOVE,  /* session, number. -ENOENT: it has gone with a message */
+	REQ_APPROVE,	    /* session, number: K as in the view, text: once, session, project or no [reason] */
+	REQ_SETTING,	    /* session, setting, text: one value */
+	REQ_CONFIG,	    /* text: the whole new config. Refused: kept as draft, err says the line and the reason */
+	REQ_CONFIG_LINE,    /* text: one line of a config that is being written; judged alone */
+	REQ_PROJECT_ADD,    /* name, text: target path of the symlink */
 	REQ_PROJECT_REMOVE, /* name */
 	REQ_RENAME,	    /* session, name */
 	REQ_DESTROY,	    /* session, force. EBUSY if work is not synced */
@@ -258,6 +280,8 @@ void backend_stop(struct backend *b);
 int name_check(const char *name, struct err *err);
 /* The same for a provider's key. */
 int key_name_check(const char *name, struct err *err);
+/* Does a file that begins so (12 bytes will do) count as an image, with ATTACH_IMAGE_MAX? Any thread, no I/O. */
+bool attach_is_image(const void *p, size_t n);
 /* The verbs of `ctl`, one a line, with what they do. Any thread. */
 void ctl_verbs(struct buf *out);
 /* Prints the transcript of a session by name or id, also a destroyed one (`berthfs show`). Opens the database

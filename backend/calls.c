@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agents.h"
+#include "approve.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
@@ -225,29 +226,57 @@ static void add_instructions(struct worker *w, const struct call *c, struct tool
 	agents_above(w, json_str(args, "path"), &r->text, told, NULL);
 }
 
-static int one(struct worker *w, const struct call *c, int limit_ms, struct err *err)
+/* Asks before a call runs for the first time. What is refused has a result that says so. */
+static int gate(struct worker *w, const struct call *c, enum approve_verdict *verdict, struct tool_result *r,
+		struct err *err)
+{
+	struct approve_call ask = {c->request, c->pos, c->name, c->args};
+	CLEAN_BUF struct buf reason = BUF_INIT;
+	*verdict = APPROVE_RUN;
+	if (c->started || !tool_find(c->name) || !strncmp(c->note, BAD_ARGS, strlen(BAD_ARGS)))
+		return 0;
+	int rc = approve_call(w, &ask, verdict, &reason, err);
+	if (!rc && *verdict == APPROVE_REFUSED)
+		tool_fail(r, "not run: the user has refused it%s%s", reason.n ? ": " : "", buf_str(&reason));
+	return rc;
+}
+
+/* The result is what the model and the transcript get: clean text without secrets. */
+static int commit_result(struct worker *w, const struct call *c, struct tool_result *r, const struct buf *told,
+			 struct err *err)
+{
+	CLEAN_BUF struct buf clean = BUF_INIT;
+	CLEAN_BUF struct buf clear = BUF_INIT;
+	utf8_clean(&clear, buf_str(&r->text), r->text.n);
+	redact(&clean, buf_str(&clear), clear.n, 0, clear.n); /* whatever a tool says; the tools look over their cuts */
+	buf_release(&r->text);
+	r->text = clean;
+	clean = BUF_INIT;
+	struct result a = {w->b, c, r, told};
+	return worker_commit(w, result_fn, &a, err);
+}
+
+/* waits: for a person's word. */
+static int one(struct worker *w, const struct call *c, int limit_ms, bool *waits, struct err *err)
 {
 	struct tool_result r = {.text = BUF_INIT};
 	CLEAN_FREE char *job = job_id(w->id, c);
 	CLEAN_BUF struct buf told = BUF_INIT;
-	int rc = execute(w, c, job, limit_ms, &r, err);
-	if (!rc)
-		add_instructions(w, c, &r, &told);
-	if (w->env)
-		env_guard(w->env, NULL);
-	if (!rc) {
-		killpoint("tool.end"); /* it has had its effect, and nobody knows it yet */
-		CLEAN_BUF struct buf clean = BUF_INIT;
-		CLEAN_BUF struct buf clear = BUF_INIT;
-		utf8_clean(&clear, buf_str(&r.text), r.text.n);
-		redact(&clean, buf_str(&clear), clear.n, 0,
-		       clear.n); /* whatever a tool says; the tools look over their cuts */
-		buf_release(&r.text);
-		r.text = clean;
-		clean = BUF_INIT;
-		struct result a = {w->b, c, &r, &told};
-		rc = worker_commit(w, result_fn, &a, err);
+	enum approve_verdict verdict;
+	int rc = gate(w, c, &verdict, &r, err);
+	*waits = !rc && verdict == APPROVE_WAIT;
+	if (rc || *waits)
+		return rc;
+	if (verdict == APPROVE_RUN) {
+		rc = execute(w, c, job, limit_ms, &r, err);
+		if (!rc)
+			add_instructions(w, c, &r, &told);
+		if (w->env)
+			env_guard(w->env, NULL);
+		if (!rc)
+			killpoint("tool.end"); /* it has had its effect, and nobody knows it yet */
 	}
+	rc = rc ? rc : commit_result(w, c, &r, &told, err);
 	if (!rc) {
 		killpoint("call.result");
 		if (r.job) /* if it is lost, forget_done() of the next worker makes up for it */
@@ -283,15 +312,17 @@ static void forget_done(struct worker *w)
 int calls_run(struct worker *w, int limit_ms, bool *pending, struct err *err)
 {
 	struct call c;
+	bool waits;
 	int rc;
 	*pending = false;
 	if (!w->acked)
 		forget_done(w);
 	while (next_call(w, &c, &rc, err)) {
 		*pending = true;
-		rc = atomic_load(&w->cancel) ? -ECANCELED : one(w, &c, limit_ms, err);
+		waits = false;
+		rc = atomic_load(&w->cancel) ? -ECANCELED : one(w, &c, limit_ms, &waits, err);
 		call_release(&c);
-		if (rc)
+		if (rc || waits)
 			return rc;
 	}
 	return rc;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
@@ -198,6 +199,12 @@ static bool setting_run(struct backend *b, struct db *db, struct request *r)
 	struct session *s = NULL;
 	CLEAN_FREE char *copy = xstrdup(buf_str(&r->text));
 	const char *value = text_trim(copy);
+	if (r->setting == SETTING_APPROVALS && !strncmp(value, "revoke", 6) && strchr(" \t", value[6])) {
+		buf_reset(&r->text);
+		buf_adds(&r->text, text_trim(copy + (value - copy) + 6));
+		store_request(b->store, revoke_fn, r);
+		return true;
+	}
 	r->rc = value_check(setting_names[r->setting], value, &r->err);
 	buf_reset(&r->text);
 	buf_adds(&r->text, value);
@@ -257,6 +264,9 @@ bool clerk_run(struct backend *b, struct db *db, struct request *r)
 	case REQ_CWD: return cwd_run(b, db, r);
 	case REQ_DRAFT:
 	case REQ_CREATE: return draft_run(b, db, r);
+	case REQ_ATTACH: return attach_add(b, r);
+	case REQ_ATTACH_READ: attach_read(b, db, r); return false;
+	case REQ_ATTACH_REMOVE: attach_remove(b, db, r); return false;
 	case REQ_PROJECT_ADD: return project_add_run(b, db, r);
 	case REQ_SETTING: return setting_run(b, db, r);
 	case REQ_CONFIG: return config_run(b, db, r);

@@ -8,14 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve.h"
 #include "backend/base/guard.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
 #include "backend/base/utf8.h"
 #include "gate.h"
 
+#define WINDOW_MIN 1000 /* tokens; a prompt alone takes half of it */
+#define WINDOW_MAX 100000000
+
 /* Forms of a value. */
-enum form { ANY, WORD, SECONDS, COUNT, PATTERNS, LISTEN, LATER };
+enum form { ANY, WORD, SECONDS, COUNT, WINDOW, RULES, PATTERNS, LISTEN, LATER };
 
 static const struct key {
 	const char *name, *fallback;
@@ -38,7 +42,10 @@ static const struct key {
 		 "after a run: merge fast-forwards the checked-out branch; ship and pr ship what has passed"},
 	[CONFIG_SHIP] = {"ship", "main", ANY, NULL, NULL,
 			 "where an empty `ship` goes: main (the remote's default branch), branch NAME or pr"},
-	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off", "on", "ask before a tool runs"},
+	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off on", "",
+			      "on: ask before a tool runs that approvals.ask names"},
+	[CONFIG_APPROVALS_ASK] = {"approvals.ask", "bash, write, edit", RULES, NULL, NULL,
+				  "what is asked for: TOOL or TOOL PATTERN, with commas, as in `write, bash git push`"},
 	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "",
 			      "allow sandbox dir: no isolation at all, for tests"},
 	[CONFIG_BOOT_TIMEOUT] = {"sandbox.boot-timeout", "60", SECONDS, NULL, NULL, "seconds until a VM must answer"},
@@ -62,6 +69,9 @@ static const struct key {
 	[CONFIG_OUTPUT_LIMIT] =
 		{"output.limit", "64", COUNT, NULL, NULL,
 		 "MiB of tool output that a session's transcript keeps; beyond, a few lines of each result"},
+	[CONFIG_WINDOW] =
+		{"model.window", "auto", WINDOW, NULL, NULL,
+		 "tokens that a model takes; auto: by a table of known models; older parts are summed up before"},
 	[CONFIG_PROTECTED] =
 		{"protected", NULL, PATTERNS, NULL, NULL,
 		 "files that read, write and edit refuse: NAME, DIR/NAME, DIR/ with all below, !NAME is none"},
@@ -70,6 +80,7 @@ static const struct key {
 /* Keys that stand for many: PREFIX and a name of the user's choice. */
 static int check_price(const char *value, struct err *err);
 static int check_provider(const char *value, struct err *err);
+static int check_window(const char *value, struct err *err);
 static const struct family {
 	const char *prefix, *name, *example, *about; /* name NULL: not built yet, so not listed */
 	int (*check)(const char *value, struct err *err);
@@ -77,6 +88,7 @@ static const struct family {
 	{"provider.", NULL, NULL, NULL, check_provider},
 	{"price.", "price.MODEL", "3 15 0.3", "dollars for a million tokens: in, out, cached in (if left out: as in)",
 	 check_price},
+	{"window.", "window.MODEL", "200000", "tokens that this model takes; goes before model.window", check_window},
 };
 
 static const struct family *family_of(const char *name)
@@ -131,6 +143,16 @@ static int check_word(const struct key *k, const char *value, struct err *err)
 	if (ssh || (k->later && word_in(k->later, value)))
 		return err_set(err, EOPNOTSUPP, "%s = %s is not built yet; possible now: %s", k->name, value, k->words);
 	return err_set(err, EINVAL, "%s cannot be \"%.60s\"; possible: %s", k->name, value, k->words);
+}
+
+static int check_window(const char *value, struct err *err)
+{
+	char *end;
+	long v = strtol(value, &end, 10);
+	if (*value >= '0' && *value <= '9' && !*end && v >= WINDOW_MIN && v <= WINDOW_MAX)
+		return 0;
+	return err_set(err, EINVAL, "a window is a number of tokens from %d to %d, not \"%.60s\"", WINDOW_MIN,
+		       WINDOW_MAX, value);
 }
 
 static int check_provider(const char *value, struct err *err)
@@ -196,6 +218,11 @@ static int check(const struct key *k, const char *value, struct err *err)
 		if (number(value, false) > 0)
 			return 0;
 		return err_set(err, EINVAL, "%s needs a number above 0, not \"%.60s\"", k->name, value);
+	case WINDOW:
+		if (!strcmp(value, "auto"))
+			return 0;
+		return check_window(value, err);
+	case RULES: return approve_check_ask(value, err);
 	case PATTERNS: return guard_check(value, err);
 	case LISTEN: return check_listen(k->name, value, err);
 	case ANY: break;
@@ -246,6 +273,14 @@ bool config_price(const struct config *c, const char *model, struct price *out)
 		if (!strncmp(c->extra[i].name, "price.", 6) && !strcmp(c->extra[i].name + 6, model))
 			return price_of(c->extra[i].value, out);
 	return false;
+}
+
+int64_t config_window(const struct config *c, const char *model)
+{
+	for (size_t i = 0; i < c->n_extra; i++)
+		if (!strncmp(c->extra[i].name, "window.", 7) && !strcmp(c->extra[i].name + 7, model))
+			return atoll(c->extra[i].value);
+	return strcmp(c->value[CONFIG_WINDOW], "auto") ? atoll(c->value[CONFIG_WINDOW]) : 0;
 }
 
 static void unknown_key(const char *name, struct err *err)

@@ -10,6 +10,14 @@
 #include "gate.h"
 #include "transcript.h"
 
+static void image_release(struct item_image *i)
+{
+	free(i->name);
+	free(i->media);
+	free(i->file);
+	buf_release(&i->data);
+}
+
 static void item_release(struct item *i)
 {
 	free(i->text);
@@ -18,6 +26,9 @@ static void item_release(struct item *i)
 	free(i->id);
 	free(i->name);
 	free(i->input);
+	for (size_t k = 0; k < i->n_images; k++)
+		image_release(&i->images[k]);
+	free(i->images);
 }
 
 void context_release(struct context *c)
@@ -93,6 +104,43 @@ static void add_call(struct context *c, const cJSON *o)
 	i->input = cJSON_IsObject(input) ? cJSON_PrintUnformatted(input) : xstrdup("{}");
 }
 
+static void append_text(struct item *i, const char *more)
+{
+	char *old = i->text;
+	i->text = xasprintf("%s%s", old ? old : "", more);
+	free(old);
+}
+
+void context_image_lost(struct item *i, size_t image, const char *why)
+{
+	CLEAN_FREE char *words = xasprintf("\n[the image %s is left out: %s]", i->images[image].name, why);
+	append_text(i, words);
+	image_release(&i->images[image]);
+	memmove(i->images + image, i->images + image + 1, (i->n_images - image - 1) * sizeof *i->images);
+	i->n_images--;
+}
+
+/* Images are shown, files are named. */
+static void add_attached(struct item *i, const cJSON *o)
+{
+	const cJSON *a;
+	cJSON_ArrayForEach(a, json_get(o, "attached"))
+	{
+		const char *media = json_str(a, "media"), *path = json_str(a, "path"), *note = json_str(a, "note");
+		int64_t size = 0;
+		json_int(a, "size", &size);
+		if (media && *media) {
+			i->images = xrealloc(i->images, (i->n_images + 1) * sizeof *i->images);
+			i->images[i->n_images++] = (struct item_image){copy(a, "name"), copy(a, "media"),
+								       copy(a, "file"), (uint64_t)size, BUF_INIT};
+		} else if (path) {
+			CLEAN_FREE char *words = xasprintf("\n[the user attached the file %s, %lld bytes%s%s]", path,
+							   (long long)size, note ? "; " : "", note ? note : "");
+			append_text(i, words);
+		}
+	}
+}
+
 static void add_entry(struct context *c, enum entry_kind kind, const cJSON *o)
 {
 	const char *text = json_str(o, "text");
@@ -102,7 +150,9 @@ static void add_entry(struct context *c, enum entry_kind kind, const cJSON *o)
 	case ENTRY_SHIP:
 		if (!text || utf8_blank(text, strlen(text)))
 			return;
-		insert(c, c->n, ITEM_USER)->text = xstrdup(text);
+		i = insert(c, c->n, ITEM_USER);
+		i->text = xstrdup(text);
+		add_attached(i, o);
 		return;
 	case ENTRY_ASSISTANT:
 		if (json_str(o, "stop") && !strcmp(json_str(o, "stop"), "aborted"))
@@ -169,12 +219,42 @@ static void drop_empty(struct context *c)
 	c->n = to;
 }
 
+void context_user(struct context *c, const char *text)
+{
+	insert(c, c->n, ITEM_USER)->text = xstrdup(text);
+}
+
+/* *from: the entries behind it follow the summary. */
+static int begin(struct db *db, int64_t session, int64_t cutoff, struct context *out, int64_t *from, struct err *err)
+{
+	struct rows r;
+	*from = 0;
+	int rc = db_query(db, &r, err,
+			  "SELECT cut, text FROM summaries WHERE session=? AND made<=? ORDER BY made DESC LIMIT 1",
+			  "ii", session, cutoff);
+	if (!rc && rows_next(&r)) {
+		*from = row_int(&r, 0);
+		CLEAN_FREE char *text = xasprintf("The conversation had grown too long. What came before is summed up "
+						  "here; go on from it.\n\n%s",
+						  row_text(&r, 1));
+		context_user(out, text);
+	}
+	int end = rows_end(&r);
+	return rc ? rc : end;
+}
+
 int context_build(struct db *db, int64_t session, int64_t cutoff, struct context *out, struct err *err)
 {
 	struct rows r;
+	int64_t from;
 	*out = (struct context){0};
-	int rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq<=? ORDER BY seq", "ii",
-			  session, cutoff);
+	int rc = begin(db, session, cutoff, out, &from, err);
+	if (rc) {
+		context_release(out);
+		return rc;
+	}
+	rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq>? AND seq<=? ORDER BY seq",
+		      "iii", session, from, cutoff);
 	while (!rc && rows_next(&r)) {
 		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 1));
 		if (o)

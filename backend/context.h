@@ -5,20 +5,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/base/buf.h"
 #include "backend/base/err.h"
 #include "db.h"
 
 enum item_kind { ITEM_USER, ITEM_ASSISTANT, ITEM_CALL, ITEM_RESULT };
 
+/* An image that goes with a user's message. */
+struct item_image {
+	char *name, *media; /* "image/png"... */
+	char *file;	    /* see attach.h */
+	uint64_t size;
+	struct buf data; /* its bytes, once attach_images() has read them */
+};
+
 struct item {
 	enum item_kind kind;
-	char *text;	/* USER, ASSISTANT, RESULT */
-	char *thinking; /* ASSISTANT, or NULL */
-	char *model;	/* ASSISTANT: the one that wrote it */
-	char *id;	/* CALL, RESULT */
-	char *name;	/* CALL, RESULT */
-	char *input;	/* CALL: JSON object */
-	bool error;	/* RESULT */
+	char *text;		   /* USER, ASSISTANT, RESULT */
+	char *thinking;		   /* ASSISTANT, or NULL */
+	char *model;		   /* ASSISTANT: the one that wrote it */
+	char *id;		   /* CALL, RESULT */
+	char *name;		   /* CALL, RESULT */
+	char *input;		   /* CALL: JSON object */
+	bool error;		   /* RESULT */
+	struct item_image *images; /* USER */
+	size_t n_images;
 };
 
 struct context {
@@ -26,9 +37,13 @@ struct context {
 	size_t n;
 };
 
-/* Entries up to seq `cutoff`, repaired. */
+/* Entries up to seq `cutoff`, repaired. What a summary made by then stands for is told by it. */
 int context_build(struct db *db, int64_t session, int64_t cutoff, struct context *out, struct err *err);
 void context_release(struct context *c);
+/* Takes an image out of its message, which says so. */
+void context_image_lost(struct item *i, size_t image, const char *why);
+/* Appends a user's message. */
+void context_user(struct context *c, const char *text);
 
 /* The system prompt. protected: patterns of protected paths; agents: text of the project's AGENTS.md; or NULL.
  * malloc'd. */

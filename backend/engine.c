@@ -33,8 +33,9 @@ struct engine {
 };
 
 static step_fn *const steps[STATES] = {
-	[STATE_PREPARING] = prepare_step, [STATE_RUNNING] = turn_step,	[STATE_SYNCING] = sync_step,
-	[STATE_CHECKING] = check_step,	  [STATE_SHIPPING] = ship_step, [STATE_DESTROYING] = destroy_step,
+	[STATE_PREPARING] = prepare_step,  [STATE_RUNNING] = turn_step,	 [STATE_SYNCING] = sync_step,
+	[STATE_CHECKING] = check_step,	   [STATE_SHIPPING] = ship_step, [STATE_DESTROYING] = destroy_step,
+	[STATE_COMPACTING] = compact_step,
 };
 
 /* ---- one worker ---- */
@@ -77,7 +78,7 @@ static bool step(struct worker *w)
 		log_error("session %" PRId64 ": %s", w->id, err.text);
 		return false;
 	}
-	if (atomic_load(&w->halt) || !w->s || !steps[w->s->state])
+	if (atomic_load(&w->halt) || !w->s || !steps[w->s->state] || session_waits(w->s))
 		return false;
 	rc = steps[w->s->state](w, &err);
 	if (atomic_load(&w->halt))

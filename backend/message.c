@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
@@ -72,6 +73,7 @@ int message_accept(struct tx *tx, struct session *s, const char *text, int64_t *
 	rc = db_run(tx->db, err,
 		    "INSERT INTO messages(session,k,at_ms,text,held,state,run,option) VALUES(?,?,?,?,?,'waiting',0,?)",
 		    "iiitit", s->id, *k, tx->now_ms, text, held, buf_str(&option));
+	rc = rc ? rc : attach_take(tx, s, *k, err);
 	rc = rc ? rc : message_count(tx->db, s, tx->now_ms, err);
 	CLEAN_FREE char *detail = xasprintf("%" PRId64 "%s", *k, held ? " held" : "");
 	rc = rc ? rc : tx_event(tx, s, "message", detail, err);
@@ -93,7 +95,8 @@ int message_withdraw(struct tx *tx, struct session *s, int64_t k, struct err *er
 					 k)
 			       : err_set(err, ENOENT,
 					 "there is no message %" PRId64 ": `cat queue` lists those that wait", k);
-	rc = message_count(tx->db, s, tx->now_ms, err);
+	rc = attach_give_back(tx, s, k, err);
+	rc = rc ? rc : message_count(tx->db, s, tx->now_ms, err);
 	CLEAN_FREE char *detail = xasprintf("%" PRId64, k);
 	return rc ? rc : tx_event(tx, s, "withdrawn", detail, err);
 }
@@ -106,9 +109,14 @@ static int place_one(struct tx *tx, struct session *s, int64_t k, const char *te
 			   s->run, s->id, k);
 }
 
+bool message_any_placed(struct tx *tx, const struct session *s)
+{
+	return db_int(tx->db, 0, "SELECT 1 FROM messages WHERE session=? AND state='placed'", "i", s->id);
+}
+
 int message_place(struct tx *tx, struct session *s, struct err *err)
 {
-	bool first = !db_int(tx->db, 0, "SELECT 1 FROM messages WHERE session=? AND state='placed'", "i", s->id);
+	bool first = !message_any_placed(tx, s);
 	for (int rc = 0; !rc;) {
 		struct rows r;
 		rc = db_query(tx->db, &r, err,
@@ -124,7 +132,7 @@ int message_place(struct tx *tx, struct session *s, struct err *err)
 		rc = rc ? rc : end;
 		if (rc)
 			return rc;
-		if (!found || (held && !first))
+		if (!found || (held && !first) || attach_missing(tx, s, k))
 			break;
 		rc = place_one(tx, s, k, text, option, err);
 		if (rc)

@@ -15,3 +15,5 @@ int message_answer_all(struct tx *tx, struct session *s, struct err *err);
 int message_count(struct db *db, struct session *s, int64_t now_ms, struct err *err);
 /* The `queue` file: `K  TIME  first line`, tab-separated. */
 int message_queue_text(struct db *db, int64_t session, struct buf *out, struct err *err);
+/* Is a message in the transcript whose run has not ended? */
+bool message_any_placed(struct tx *tx, const struct session *s);

@@ -41,6 +41,7 @@ struct model_request {
 	int64_t n;	     /* number of this request in its session, from 1 */
 	const char *system;
 	const struct context *context;
+	bool plain; /* no tools are offered: words are wanted, a summary */
 	const atomic_bool *cancel;
 	void (*text)(void *arg, const char *p, size_t n); /* streamed text, as it comes */
 	void *arg;

@@ -1,7 +1,8 @@
 /* model `script:FILE`: the n-th request of a session is answered by the n-th line of FILE, one JSON object:
  *   {"text":"...", "tools":[{"name":"bash","input":{...}}], "thinking":"...", "delay_ms":N, "error":529, "cut":true}
  * Beside error: "code", "message", "retry_after" (seconds), "should_retry" (bool). Beside all:
- * "usage":{"in":N,"out":N,"cached":N}. For the demo and for tests. Worker threads. */
+ * "usage":{"in":N,"out":N,"cached":N}. "show":true answers with what was sent, for tests. For the demo and for tests.
+ * Worker threads. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "context.h"
 #include "model.h"
 
 #define SCRIPT_MAX (64 << 20) /* bytes of a script that are read */
@@ -124,6 +126,25 @@ static void usage(const cJSON *o, struct model_reply *reply)
 	json_int(u, "cached", &reply->tokens_cached);
 }
 
+/* The request in words, an item a line: what a test can look at. */
+static char *show(const struct model_request *q)
+{
+	static const char *const kinds[] = {"user", "assistant", "call", "result"};
+	CLEAN_BUF struct buf out = BUF_INIT;
+	buf_addf(&out, "request %" PRId64 ", %s\n", q->n, q->plain ? "no tools" : "tools");
+	for (size_t i = 0; i < q->context->n; i++) {
+		const struct item *item = &q->context->items[i];
+		buf_addf(&out, "[%s] %s%s\n", kinds[item->kind], item->name ? item->name : "",
+			 item->kind == ITEM_CALL ? item->input
+			 : item->text		 ? item->text
+						 : "");
+		for (size_t k = 0; k < item->n_images; k++)
+			buf_addf(&out, "[image] %s %s %zu bytes\n", item->images[k].name, item->images[k].media,
+				 item->images[k].data.n);
+	}
+	return buf_take(&out);
+}
+
 static int answer(const struct model_request *q, const cJSON *o, struct model_reply *reply, struct model_fault *fault,
 		  struct err *err)
 {
@@ -138,7 +159,8 @@ static int answer(const struct model_request *q, const cJSON *o, struct model_re
 	}
 	if (thinking)
 		buf_adds(&reply->thinking, thinking);
-	if (!stream(q, reply, text ? text : "", delay))
+	CLEAN_FREE char *shown = json_bool(o, "show", false) ? show(q) : NULL;
+	if (!stream(q, reply, shown ? shown : text ? text : "", delay))
 		return -ECANCELED;
 	if (json_bool(o, "cut", false)) {
 		fault->retry = true;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "bundle.h"
@@ -226,5 +227,6 @@ int destroy_step(struct worker *w, struct err *err)
 		if (worker_sleep(w, clock_real_ms() + 10000) && atomic_load(&w->halt))
 			return -ECANCELED; /* the next start goes on with it */
 	}
+	attach_forget(w);
 	return store_do(w->b->store, ended_tx, w, err);
 }

@@ -22,7 +22,10 @@
 #define OURS	      "berthfs: " /* how our reflog entries begin */
 #define HEAD_MAX      65536	  /* of a bundle from a sandbox: a few dozen lines */
 #define OBJECTS_MAX   5000000	  /* in it: git needs about 100 bytes of memory for each */
-#define LOCK_TRY_MS   30000	  /* a lock that holds for longer is told about */
+/* Of git while it unpacks: objects of a few bytes may say that they are gigabytes. Enough for OBJECTS_MAX and for files
+ * up to git's own bound for files that it does not keep in memory (512 MiB) with the one that they differ from. */
+#define UNPACK_MEMORY ((size_t)2048 << 20)
+#define LOCK_TRY_MS   30000 /* a lock that holds for longer is told about */
 
 /* ---- out ---- */
 
@@ -142,6 +145,7 @@ static int unpack(const char *path, const struct repo_fetch_how *how, struct err
 			     .out = &out,
 			     .errout = &said,
 			     .timeout_ms = GIT_NETWORK_MS,
+			     .memory = UNPACK_MEMORY,
 			     .cancel = how->cancel};
 	rc = git_call(&c, err);
 	return rc > 0 ? git_said(err, EBADMSG, &said, "git does not take what the sandbox sent") : rc;

@@ -69,6 +69,20 @@ static int look_at_history(struct merge *m, enum repo_merge *result, struct err 
 	return refuse(result, err);
 }
 
+/* What git includes in its settings may name programs: a commit must not become settings of the user's git. */
+static int look_at_settings(struct merge *m, enum repo_merge *result, struct err *err)
+{
+	CLEAN_FREE char *which = NULL;
+	if (!git_includes_inside(m->path, &which))
+		return 0;
+	err_set(err, EBUSY,
+		"git's settings include %s, a file of the work tree: what is merged would become settings of your git. "
+		"Look "
+		"at it and merge by hand: git merge %s",
+		which ? which : "what cannot be told", m->branch);
+	return refuse(result, err);
+}
+
 /* A commit may name more files than a disk holds. */
 static int look_at_weight(struct merge *m, enum repo_merge *result, struct err *err)
 {
@@ -164,6 +178,7 @@ int repo_merge_ff(const char *path, const char *branch, enum repo_merge *result,
 	m.repo = repo;
 	rc = rc ? rc : look_at_head(&m, result, err);
 	rc = rc ? rc : look_at_history(&m, result, err);
+	rc = rc ? rc : look_at_settings(&m, result, err);
 	rc = rc ? rc : look_at_weight(&m, result, err);
 	rc = rc ? rc : list_changed(&m, &in_way, err);
 	rc = rc ? rc : list_uncommitted(&m, &in_way, err);

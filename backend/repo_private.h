@@ -23,7 +23,8 @@ struct git_call {
 	struct buf *out, *errout; /* appended to; errout NULL: dropped */
 	int in_fd, out_fd;	  /* > 0: standard input is this, standard output goes there */
 	int timeout_ms;
-	bool hooks; /* the user's hooks run, unless one of them lies inside a work tree */
+	size_t memory; /* bytes that it may allocate, 0: no limit */
+	bool hooks;    /* the user's hooks run, unless one of them lies inside a work tree */
 	const atomic_bool *cancel;
 };
 
@@ -41,6 +42,10 @@ int repo_push_url(const char *path, const char *remote, struct buf *out, struct 
 char *repo_pr_offered(const struct buf *said);
 /* True if a hook that fetch, merge or push would run lies inside a work tree of this repository (or cannot be told). */
 bool git_hooks_inside(const char *path);
+
+/* True if an `include.path` or `includeIf` of git's settings leads into a work tree of this repository (or it cannot be
+ * told): then a merge would bring settings of git with it. which: its value, malloc'd. */
+bool git_includes_inside(const char *path, char **which);
 
 /* ---- libgit2 ---- */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
 #include "message.h"
@@ -130,6 +131,12 @@ static int verb_merge(struct tx *tx, struct session *s, const char *arg, struct 
 	return rc ? rc : session_event(tx, s, EVENT_MERGE, NULL, err);
 }
 
+static int verb_compact(struct tx *tx, struct session *s, const char *arg, struct err *err)
+{
+	int rc = no_arg(arg, err);
+	return rc ? rc : session_event(tx, s, EVENT_COMPACT, NULL, err);
+}
+
 static int verb_withdraw(struct tx *tx, struct session *s, const char *arg, struct err *err)
 {
 	char *end;
@@ -159,8 +166,8 @@ static const struct verb {
 	{"check", verb_check, false, "check", "run the checks"},
 	{"sync", verb_sync, false, "sync", "bring the work into the checkout"},
 	{"merge", verb_merge, false, "merge", "fast-forward the checked-out branch to it"},
+	{"compact", verb_compact, false, "compact", "sum up older parts for the model, to make room"},
 	{"destroy", verb_destroy, true, "destroy [force]", "end the session, as rmdir does"},
-	{"compact"},
 	{"snapshot"},
 	{"restore"},
 	{"pause"},
@@ -222,6 +229,20 @@ bool request_cancels(const struct request *r)
 	CLEAN_FREE char *line = xstrdup(buf_str(&r->text));
 	const struct verb *v = r->kind == REQ_CTL ? verb_of(line, &rest, &word) : NULL;
 	return v && v->cancels;
+}
+
+int approve_fn(struct tx *tx, void *arg, struct err *err)
+{
+	struct request *r = arg;
+	struct session *s = find(tx, r, err);
+	return s ? approve_answer(tx, s, (int64_t)r->number, buf_str(&r->text), err) : -ESHUTDOWN;
+}
+
+int revoke_fn(struct tx *tx, void *arg, struct err *err)
+{
+	struct request *r = arg;
+	struct session *s = find(tx, r, err);
+	return s ? approve_revoke(tx, s, buf_str(&r->text), err) : -ESHUTDOWN;
 }
 
 int ship_fn(struct tx *tx, void *arg, struct err *err)

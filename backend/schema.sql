@@ -197,3 +197,70 @@ CREATE TABLE usage(
 
 -- Instructions of the project's folders that the model was given in this session.
 CREATE TABLE told(session INTEGER NOT NULL, path TEXT NOT NULL, PRIMARY KEY(session, path)) STRICT, WITHOUT ROWID;
+
+-- migration 3
+
+-- Compaction: what a model is told instead of the entries up to cut. The newest with made <= a request's cutoff counts.
+CREATE TABLE summaries(
+	session INTEGER NOT NULL,
+	made INTEGER NOT NULL,              -- seq of the notice that tells of it
+	cut INTEGER NOT NULL,               -- the last entry that it stands for
+	text TEXT NOT NULL,
+	PRIMARY KEY(session, made)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE requests ADD COLUMN kind TEXT NOT NULL DEFAULT 'turn';      -- turn, or summary: cutoff is its cut
+ALTER TABLE sessions ADD COLUMN compact INTEGER NOT NULL DEFAULT 0;     -- wanted: 0 no, else session.h: COMPACT_*
+ALTER TABLE sessions ADD COLUMN compact_tries INTEGER NOT NULL DEFAULT 0; -- tries of this summary that gave none
+ALTER TABLE sessions ADD COLUMN compact_row INTEGER NOT NULL DEFAULT 0; -- compactions with hardly a turn between them
+ALTER TABLE sessions ADD COLUMN compact_turns INTEGER NOT NULL DEFAULT 0; -- turns since the last one
+ALTER TABLE sessions ADD COLUMN overflowed INTEGER NOT NULL DEFAULT 0;  -- the request that is due was too long once
+ALTER TABLE sessions ADD COLUMN context_tokens INTEGER NOT NULL DEFAULT 0; -- of the newest request and answer, 0 = not told
+ALTER TABLE sessions ADD COLUMN context_off INTEGER NOT NULL DEFAULT 0; -- transcript.jsonl's size at that time
+
+-- migration 4
+
+-- What a person was asked to allow, one call and one rule a row.
+CREATE TABLE approvals(
+	session INTEGER NOT NULL,
+	k INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	request INTEGER NOT NULL,           -- of the call
+	pos INTEGER NOT NULL,
+	rule TEXT NOT NULL,
+	text TEXT NOT NULL,                 -- the file approvals/K
+	state TEXT NOT NULL,                -- waiting, once, session, project, no, dropped
+	reason TEXT NOT NULL,
+	PRIMARY KEY(session, k)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX approvals_call ON approvals(session, request, pos);
+
+-- Rules that need no word any more; session 0: in all sessions of the project.
+CREATE TABLE grants(
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	session INTEGER NOT NULL,
+	project TEXT NOT NULL,
+	rule TEXT NOT NULL,
+	at_ms INTEGER NOT NULL
+) STRICT;
+CREATE INDEX grants_project ON grants(project, session);
+CREATE INDEX grants_session ON grants(session);
+ALTER TABLE sessions ADD COLUMN approval INTEGER NOT NULL DEFAULT 0; -- number of the one that waits, 0 = none
+ALTER TABLE sessions ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;    -- number of the newest one
+
+-- migration 5
+
+-- attach/: files that go with a message. Their bytes are in attach/SESSION/FILE of the state folder.
+CREATE TABLE attachments(
+	session INTEGER NOT NULL,
+	n INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	media TEXT NOT NULL,                -- of an image that is shown to the model; "": a file for the sandbox
+	note TEXT NOT NULL,                 -- why an image is none
+	size INTEGER NOT NULL,
+	file TEXT NOT NULL,
+	state TEXT NOT NULL,                -- waiting, sent (with a message, not in the sandbox yet), there, withdrawn
+	message INTEGER NOT NULL,
+	PRIMARY KEY(session, n)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE sessions ADD COLUMN attached INTEGER NOT NULL DEFAULT 0; -- number of the newest one

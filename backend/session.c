@@ -32,11 +32,20 @@ static int nothing(struct tx *tx, struct session *s, const char *words, struct e
 	return 0;
 }
 
+/* Whatever has failed before does not count any more. */
+static void begin_anew(struct session *s)
+{
+	s->attempt = 0;
+	s->retry_ms = s->retry_since_ms = 0;
+	s->overflowed = s->compact_row = s->compact_tries = 0;
+	if (s->compact == COMPACT_OVERFLOW)
+		s->compact = COMPACT_NONE;
+}
+
 static int start_run(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
 	s->run++;
-	s->attempt = 0;
-	s->retry_ms = s->retry_since_ms = 0;
+	begin_anew(s);
 	enter(tx, s, STATE_RUNNING, "");
 	return tx_event(tx, s, "run", "started", err);
 }
@@ -47,6 +56,10 @@ static int next(struct tx *tx, struct session *s, const char *words, struct err 
 	s->stopping = 0;
 	if (s->waiting)
 		return start_run(tx, s, words, err);
+	if (s->compact) { /* written while the last turn went on */
+		enter(tx, s, STATE_COMPACTING, "");
+		return 0;
+	}
 	enter(tx, s, STATE_IDLE, "");
 	return tx_event(tx, s, "state", s->question_size ? "asking" : "idle", err);
 }
@@ -96,6 +109,22 @@ static int merge_now(struct tx *tx, struct session *s, const char *words, struct
 	return 0;
 }
 
+/* At rest a compaction is a step of its own; while turns go on it comes between two of them. */
+static int compact_now(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	s->compact = COMPACT_ASKED;
+	begin_anew(s);
+	enter(tx, s, STATE_COMPACTING, "");
+	return 0;
+}
+
+static int compact_next(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	if (!s->compact)
+		s->compact = COMPACT_ASKED;
+	return 0;
+}
+
 /* `stop`: the mark is committed, so that it holds over a restart; the worker does the rest. */
 static int stop_now(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
@@ -123,8 +152,7 @@ static int checked(struct tx *tx, struct session *s, const char *words, struct e
 static int ship_now(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
 	s->run++;
-	s->attempt = 0;
-	s->retry_ms = s->retry_since_ms = 0;
+	begin_anew(s);
 	s->shipping = true;
 	enter(tx, s, STATE_SHIPPING, "fetching");
 	return tx_event(tx, s, "ship", words, err);
@@ -151,15 +179,14 @@ static int ship_failed(struct tx *tx, struct session *s, const char *words, stru
 
 static int fail(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
-	s->stopping = 0;
+	s->stopping = s->compact = 0;
 	enter(tx, s, STATE_FAILED, words);
 	return tx_event(tx, s, "failed", words, err);
 }
 
 static int retry(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
-	s->attempt = 0;
-	s->retry_ms = s->retry_since_ms = 0;
+	begin_anew(s);
 	enter(tx, s, *s->clone ? STATE_RUNNING : STATE_PREPARING, *s->clone ? "" : "waiting");
 	return tx_event(tx, s, "retry", "", err);
 }
@@ -216,30 +243,32 @@ static int gone(struct tx *tx, struct session *s, const char *words, struct err 
 
 /* clang-format off */
 static action *const table[EVENTS][STATES] = {
-	/* in state:        PREPARING  IDLE       RUNNING    SYNCING   CHECKING  SHIPPING     FAILED       DESTROYING */
-	[EVENT_MESSAGE]  = {nothing,   start_run, nothing,   nothing,  nothing,  nothing,     wake_failed, gone},
-	[EVENT_PREPARED] = {prepared,  NULL,      NULL,      NULL,     NULL,     NULL,        NULL,        nothing},
-	[EVENT_ANSWERED] = {NULL,      NULL,      answered,  NULL,     NULL,     NULL,        NULL,        nothing},
-	[EVENT_STOP]     = {nothing,   nothing,   stop_now,  stop_now, stop_now, stop_now,    nothing,     gone},
-	[EVENT_STOPPED]  = {nothing,   NULL,      stopped,   NULL,     NULL,     NULL,        NULL,        nothing},
-	[EVENT_SYNCED]   = {NULL,      NULL,      NULL,      synced,   NULL,     NULL,        NULL,        nothing},
-	[EVENT_CHECKED]  = {NULL,      NULL,      NULL,      NULL,     checked,  NULL,        NULL,        nothing},
-	[EVENT_SHIP]     = {not_ready, ship_now,  busy,      busy,     busy,     busy,        is_failed,   gone},
-	[EVENT_SHIPPED]  = {NULL,      NULL,      NULL,      NULL,     NULL,     shipped,     NULL,        nothing},
-	[EVENT_RETRY]    = {no_work,   no_work,   retry_now, busy,     busy,     retry_now,   retry,       gone},
-	[EVENT_SYNC]     = {not_ready, sync_now,  busy,      busy,     busy,     busy,        is_failed,   gone},
-	[EVENT_CHECK]    = {not_ready, check_now, busy,      busy,     busy,     busy,        is_failed,   gone},
-	[EVENT_MERGE]    = {not_ready, merge_now, busy,      busy,     busy,     busy,        is_failed,   gone},
-	[EVENT_FAILED]   = {fail,      fail,      fail,      fail,     fail,     ship_failed, NULL,        nothing},
-	[EVENT_DESTROY]  = {destroy,   destroy,   destroy,   destroy,  destroy,  destroy,     destroy,     nothing},
+	/* in state:        PREPARING  IDLE         RUNNING       SYNCING   CHECKING  SHIPPING      COMPACTING FAILED       DESTROYING */
+	[EVENT_MESSAGE]   = {nothing,   start_run,   nothing,      nothing,  nothing,  nothing,      nothing,   wake_failed, gone},
+	[EVENT_PREPARED]  = {prepared,  NULL,        NULL,         NULL,     NULL,     NULL,         NULL,      NULL,        nothing},
+	[EVENT_ANSWERED]  = {NULL,      NULL,        answered,     NULL,     NULL,     NULL,         NULL,      NULL,        nothing},
+	[EVENT_STOP]      = {nothing,   nothing,     stop_now,     stop_now, stop_now, stop_now,     stop_now,  nothing,     gone},
+	[EVENT_STOPPED]   = {nothing,   NULL,        stopped,      NULL,     NULL,     NULL,         next,      NULL,        nothing},
+	[EVENT_SYNCED]    = {NULL,      NULL,        NULL,         synced,   NULL,     NULL,         NULL,      NULL,        nothing},
+	[EVENT_CHECKED]   = {NULL,      NULL,        NULL,         NULL,     checked,  NULL,         NULL,      NULL,        nothing},
+	[EVENT_SHIP]      = {not_ready, ship_now,    busy,         busy,     busy,     busy,         busy,      is_failed,   gone},
+	[EVENT_SHIPPED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     shipped,      NULL,      NULL,        nothing},
+	[EVENT_RETRY]     = {no_work,   no_work,     retry_now,    busy,     busy,     retry_now,    retry_now, retry,       gone},
+	[EVENT_SYNC]      = {not_ready, sync_now,    busy,         busy,     busy,     busy,         busy,      is_failed,   gone},
+	[EVENT_CHECK]     = {not_ready, check_now,   busy,         busy,     busy,     busy,         busy,      is_failed,   gone},
+	[EVENT_MERGE]     = {not_ready, merge_now,   busy,         busy,     busy,     busy,         busy,      is_failed,   gone},
+	[EVENT_COMPACT]   = {not_ready, compact_now, compact_next, busy,     busy,     compact_next, nothing,   is_failed,   gone},
+	[EVENT_COMPACTED] = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         next,      NULL,        nothing},
+	[EVENT_FAILED]    = {fail,      fail,        fail,         fail,     fail,     ship_failed,  fail,      NULL,        nothing},
+	[EVENT_DESTROY]   = {destroy,   destroy,     destroy,      destroy,  destroy,  destroy,      destroy,   destroy,     destroy},
 };
 /* clang-format on */
 
-static const char *const event_names[EVENTS] = {"message", "prepared", "answered", "stop",    "stopped",
-						"synced",  "checked",  "ship",	   "shipped", "retry",
-						"sync",	   "check",    "merge",	   "failed",  "destroy"};
-static const char *const state_names[STATES] = {"preparing", "idle",	 "running", "syncing",
-						"checking",  "shipping", "failed",  "destroying"};
+static const char *const event_names[EVENTS] = {"message", "prepared", "answered",  "stop",   "stopped", "synced",
+						"checked", "ship",     "shipped",   "retry",  "sync",	 "check",
+						"merge",   "compact",  "compacted", "failed", "destroy"};
+static const char *const state_names[STATES] = {"preparing", "idle",	   "running", "syncing",   "checking",
+						"shipping",  "compacting", "failed",  "destroying"};
 
 const char *state_name(enum state state)
 {
@@ -269,9 +298,14 @@ bool session_idle(const struct session *s)
 	return s->state == STATE_IDLE && !s->waiting && !s->unanswered;
 }
 
+bool session_waits(const struct session *s)
+{
+	return s->approval && !s->stopping && (s->state == STATE_RUNNING || s->state == STATE_SHIPPING);
+}
+
 bool session_has_work(const struct session *s)
 {
-	return s->state != STATE_IDLE && s->state != STATE_FAILED;
+	return !session_waits(s) && s->state != STATE_IDLE && s->state != STATE_FAILED;
 }
 
 static char *running_status(const struct session *s)
@@ -284,6 +318,8 @@ static char *running_status(const struct session *s)
 
 char *session_status(const struct session *s)
 {
+	if (session_waits(s))
+		return xasprintf("waiting approval %" PRId64, s->approval);
 	switch (s->state) {
 	case STATE_PREPARING: return xasprintf("preparing %s", s->detail);
 	case STATE_IDLE: return xstrdup(s->question_size ? "asking" : "idle");
@@ -291,6 +327,7 @@ char *session_status(const struct session *s)
 	case STATE_SYNCING: return xstrdup("running sync");
 	case STATE_CHECKING: return xstrdup("checking");
 	case STATE_SHIPPING: return xasprintf("shipping %s", s->detail);
+	case STATE_COMPACTING: return s->retry_ms ? running_status(s) : xstrdup("running compact");
 	case STATE_FAILED: return xasprintf("failed: %s", s->detail);
 	case STATE_DESTROYING:
 	case STATES: break;

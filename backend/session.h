@@ -13,8 +13,9 @@ enum state {
 	STATE_RUNNING, /* a run: turns and tool calls */
 	STATE_SYNCING, /* the run has ended, its commits come back */
 	STATE_CHECKING,
-	STATE_SHIPPING, /* ship.c: fetch, ask, verify, push */
-	STATE_FAILED,	/* detail says why; `retry` or a message goes on */
+	STATE_SHIPPING,	  /* ship.c: fetch, ask, verify, push */
+	STATE_COMPACTING, /* `compact` while nothing runs */
+	STATE_FAILED,	  /* detail says why; `retry` or a message goes on */
 	STATE_DESTROYING,
 	STATES,
 };
@@ -33,13 +34,18 @@ enum event {
 	EVENT_SYNC,    /* ctl sync */
 	EVENT_CHECK,   /* ctl check */
 	EVENT_MERGE,   /* ctl merge */
-	EVENT_FAILED,  /* words are in detail */
+	EVENT_COMPACT, /* ctl compact */
+	EVENT_COMPACTED,
+	EVENT_FAILED, /* words are in detail */
 	EVENT_DESTROY,
 	EVENTS,
 };
 
 /* What a session owes once its run has ended: the `after` column. */
 enum { AFTER_SYNC = 1, AFTER_CHECKS = 2, AFTER_MERGE = 4, AFTER_SHIP = 8 };
+
+/* Why a compaction is due: the `compact` column. */
+enum { COMPACT_NONE, COMPACT_ASKED, COMPACT_OVERFLOW };
 
 struct session {
 	int64_t id;
@@ -57,9 +63,16 @@ struct session {
 	int64_t entries, md_size, json_size, transcript_ms, log_size, log_ms;
 	int64_t plan_seq, plan_size, answer_seq, answer_size, question_size;
 	int64_t output_bytes, usage_size, usage_ms;
+	int64_t compact, compact_tries, compact_row, compact_turns, overflowed, context_tokens, context_off;
+	int64_t attached;	 /* number of the newest file that was attached */
+	int64_t approval, asked; /* number of the approval that waits, 0 = none, and of the newest */
 	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
 	int64_t unanswered, waiting; /* lowest open message, number of waiting ones */
 	struct text_info queue, checks, diff, changes, commits;
+	struct attach_info *attach; /* those that wait */
+	size_t n_attach;
+	char *approval_text, *grants; /* approve.c; NULL: nothing waits, nothing is granted */
+	int64_t approval_ms;
 	char *ship_text; /* the `ship` file */
 	int64_t ship_ms;
 	int64_t plan_ms; /* when the plan changed while an answer streamed */
@@ -81,6 +94,7 @@ void session_detail(struct tx *tx, struct session *s, const char *fmt, ...) __at
 /* The line of the `status` file. tool: name of the running tool or NULL. malloc'd. */
 char *session_status(const struct session *s);
 bool session_idle(const struct session *s);
+bool session_waits(const struct session *s);	/* for a person's word, and has no work until it comes */
 bool session_has_work(const struct session *s); /* its state calls for a step */
 const char *state_name(enum state state);
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve.h"
+#include "attach.h"
 #include "backend/base/mem.h"
 #include "message.h"
 #include "session.h"
@@ -79,6 +81,16 @@ static const struct column {
 	NUMBER(output_bytes),
 	NUMBER(usage_size),
 	NUMBER(usage_ms),
+	NUMBER(compact),
+	NUMBER(compact_tries),
+	NUMBER(compact_row),
+	NUMBER(compact_turns),
+	NUMBER(overflowed),
+	NUMBER(context_tokens),
+	NUMBER(context_off),
+	NUMBER(approval),
+	NUMBER(asked),
+	NUMBER(attached),
 };
 
 #define SELECT_COLUMNS                                                                                                 \
@@ -87,6 +99,8 @@ static const struct column {
 	"retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,transcript_ms,log_size,log_" \
 	"ms,"                                                                                                          \
 	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms,"     \
+	"compact,compact_tries,compact_row,compact_turns,overflowed,context_tokens,context_off,approval,asked,"        \
+	"attached,"                                                                                                    \
 	"state,after"
 
 static char **text_at(struct session *s, size_t i)
@@ -117,6 +131,11 @@ void session_free(struct session *s)
 		if (columns[i].text)
 			free(*text_at(s, i));
 	free(s->ship_text);
+	free(s->approval_text);
+	free(s->grants);
+	for (size_t i = 0; i < s->n_attach; i++)
+		free(s->attach[i].name);
+	free(s->attach);
 	live_put(s->live);
 	free(s);
 }
@@ -199,6 +218,8 @@ int session_load(struct db *db, int64_t id, struct session **out, struct err *er
 	}
 	rc = load_texts(db, s, err);
 	rc = rc ? rc : load_ship(db, s, err);
+	rc = rc ? rc : approve_load(db, s, err);
+	rc = rc ? rc : attach_load(db, s, err);
 	rc = rc ? rc : message_count(db, s, s->created_ms, err);
 	if (rc) {
 		session_free(s);
@@ -264,8 +285,11 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 		      "UPDATE sessions SET "
 		      "entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
 		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_"
-		      "ms=? WHERE id=?",
-		      "iiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
+		      "ms=?,compact=?,compact_tries=?,compact_row=?,compact_turns=?,overflowed=?,context_tokens=?,"
+		      "context_off=?,approval=?,asked=?,attached=? WHERE id=?",
+		      "iiiiiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
 		      s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size, s->question_size,
-		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->id);
+		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->compact, s->compact_tries,
+		      s->compact_row, s->compact_turns, s->overflowed, s->context_tokens, s->context_off, s->approval,
+		      s->asked, s->attached, s->id);
 }

@@ -233,6 +233,8 @@ static void answer(struct store *st, struct job *j)
 {
 	if (j->request && j->request->kind == REQ_MESSAGE && !j->rc)
 		killpoint("message.commit"); /* committed, and its writer does not know it yet */
+	if (j->request && j->request->kind == REQ_APPROVE && !j->rc)
+		killpoint("approval.answered");
 	if (j->waiter) {
 		struct waiter *w = j->waiter;
 		pthread_mutex_lock(&w->lock);

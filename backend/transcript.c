@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
@@ -107,7 +108,8 @@ int transcript_user(struct tx *tx, struct session *s, int64_t k, const char *tex
 		paragraph(&md, text);
 		field(&fields, "text", text);
 	}
-	return add(tx, s, ENTRY_USER, &fields, &md, err);
+	int rc = attach_entry(tx, s, k, &fields, &md, err);
+	return rc ? rc : add(tx, s, ENTRY_USER, &fields, &md, err);
 }
 
 static int told(struct tx *tx, struct session *s, enum entry_kind kind, const char *text, struct err *err)

@@ -6,7 +6,8 @@
 #include "session.h"
 
 enum entry_kind {
-	ENTRY_USER,	   /* message, text; typed: the number, if text is the option that it picked */
+	ENTRY_USER,	   /* message, text; typed: the number, if text is the option that it picked; attached:
+			      array of name, size, media, file, path, note */
 	ENTRY_ASSISTANT,   /* model, text, thinking, stop, calls: number of tool calls that follow */
 	ENTRY_TOOL_CALL,   /* id, name, input */
 	ENTRY_TOOL_RESULT, /* id, name, text, error */

@@ -9,11 +9,14 @@
 #include <string.h>
 
 #include "agents.h"
+#include "approve.h"
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
 #include "blocks.h"
 #include "calls.h"
+#include "compact.h"
 #include "context.h"
 #include "fault.h"
 #include "killpoint.h"
@@ -23,9 +26,10 @@
 #include "usage.h"
 #include "view.h"
 
-#define PARTIAL_MS 100	     /* streamed text is committed at most so often (spec: at most 100 ms apart) */
-#define ANSWER_MAX (4 << 20) /* bytes of an answer with its thinking and arguments; models give a tenth of it */
-#define CALLS_MAX  256	     /* tools that one answer may ask for */
+#define PARTIAL_MS    100	/* streamed text is committed at most so often (spec: at most 100 ms apart) */
+#define ANSWER_MAX    (4 << 20) /* bytes of an answer with its thinking and arguments; models give a tenth of it */
+#define CALLS_MAX     256	/* tools that one answer may ask for */
+#define OVERFLOWS_MAX 3		/* requests for a summary that were too long themselves */
 
 /* ---- the prompt ---- */
 
@@ -46,8 +50,8 @@ static int load_prompt(struct worker *w, struct err *err)
 
 /* ---- usage ---- */
 
-static int used(struct tx *tx, struct session *s, struct backend *b, const char *model, enum use_end end,
-		const struct model_reply *r, struct err *err)
+int turn_used(struct tx *tx, struct session *s, struct backend *b, const char *model, enum use_end end,
+	      const struct model_reply *r, struct err *err)
 {
 	struct config *c = backend_config(b);
 	int rc = usage_request(tx, s, c, model, end, r ? r->tokens_in : 0, r ? r->tokens_out : 0,
@@ -62,10 +66,11 @@ struct pin {
 	struct worker *w;
 	int64_t n, cutoff;
 	char *model, *prompt; /* of the pinned request */
+	bool again;	      /* a message has come whose files are not in the sandbox yet, and nothing else */
 	bool nothing;	      /* every message was withdrawn before a request was made of it */
 };
 
-static int prompt_id(struct tx *tx, const char *text, int64_t *id, struct err *err)
+int turn_prompt_id(struct tx *tx, const char *text, int64_t *id, struct err *err)
 {
 	int rc = db_run(tx->db, err, "INSERT OR IGNORE INTO prompts(text) VALUES(?)", "t", text);
 	*id = db_int(tx->db, 0, "SELECT id FROM prompts WHERE text=?", "t", text);
@@ -79,7 +84,7 @@ static bool pinned_before(struct tx *tx, struct session *s, struct pin *p, int *
 	bool found = false;
 	*rc = db_query(tx->db, &r, err,
 		       "SELECT n, cutoff, model, text FROM requests JOIN prompts ON prompts.id=prompt "
-		       "WHERE session=? AND n=? AND state='pinned'",
+		       "WHERE session=? AND n=? AND state='pinned' AND kind='turn'",
 		       "ii", s->id, s->request);
 	if (!*rc && rows_next(&r)) {
 		found = true;
@@ -121,18 +126,21 @@ static int pin_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 		rc = rc ? rc
 			: db_run(tx->db, err, "UPDATE requests SET partial='' WHERE session=? AND n=?", "ii", s->id,
 				 p->n);
-		rc = rc ? rc : used(tx, s, p->w->b, p->model, USE_ABORTED, NULL, err);
+		rc = rc ? rc : turn_used(tx, s, p->w->b, p->model, USE_ABORTED, NULL, err);
 		rc = rc ? rc : plan_back(tx, s, err);
 		return rc ? rc : log_add(tx, s, "a model request was cut off by a restart; it is sent again", err);
 	}
 	rc = s->state == STATE_RUNNING ? message_place(tx, s, err) : 0;
 	p->nothing = !rc && s->state == STATE_RUNNING && !s->unanswered;
+	p->again = !rc && s->state == STATE_RUNNING && s->waiting && !message_any_placed(tx, s);
+	if (p->again)
+		return 0;
 	if (p->nothing) {
 		live_put(s->live);
 		s->live = live_make(s->run, false, NULL);
 		return 0;
 	}
-	rc = rc ? rc : prompt_id(tx, p->w->prompt, &prompt, err);
+	rc = rc ? rc : turn_prompt_id(tx, p->w->prompt, &prompt, err);
 	if (rc)
 		return rc;
 	p->n = ++s->request;
@@ -207,6 +215,10 @@ static void stream(void *arg, const char *text, size_t n)
 	store_post(k->w->b->store, partial_fn, partial_free, p);
 }
 
+void turn_no_stream(void *arg, const char *text, size_t n)
+{
+}
+
 static int before_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	struct buf *before = arg;
@@ -238,14 +250,17 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop,
 				      (int)r->n_calls, final, err);
 	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
-	rc = rc ? rc : used(tx, s, d->w->b, d->pin->model, USE_DONE, r, err);
+	rc = rc ? rc : turn_used(tx, s, d->w->b, d->pin->model, USE_DONE, r, err);
 	rc = rc ? rc
 		: db_run(tx->db, err, "UPDATE requests SET state='done', partial='' WHERE session=? AND n=?", "ii",
 			 s->id, d->pin->n);
 	rc = rc ? rc : plan_back(tx, s, err);
 	if (rc)
 		return rc;
-	s->attempt = s->retry_since_ms = 0;
+	s->attempt = s->retry_since_ms = s->overflowed = 0;
+	s->compact_turns++;
+	s->context_tokens = r->tokens_in ? r->tokens_in + r->tokens_out : 0;
+	s->context_off = s->json_size;
 	buf_add(&all, buf_str(d->before), d->before->n);
 	buf_add(&all, buf_str(&text), text.n);
 	if (all.n && !buf_ends(&all, "\n"))
@@ -257,24 +272,33 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 
 /* ---- a fault ---- */
 
-struct faulty {
-	struct worker *w;
-	struct pin *pin;
-	const struct model_reply *reply; /* what is known of the tokens */
-	const struct model_fault *fault;
-	struct err *why; /* the model's words; what ends the run is added */
-	bool again;
-};
+/* The conversation is too long: it is sent once more with older parts summed up. A summary that was too long is asked
+ * for with less. */
+static bool overflow(struct session *s, struct turn_fault *f)
+{
+	if (f->summary && s->compact_tries < OVERFLOWS_MAX) {
+		s->compact_tries++;
+		return true;
+	}
+	if (!f->summary && !s->overflowed) {
+		s->overflowed = 1;
+		s->compact = COMPACT_OVERFLOW;
+		return true;
+	}
+	err_prefix(f->why, "the conversation is longer than the model takes, and compaction makes no room");
+	return false;
+}
 
 /* Is another try due, and when? The time of the first failure is committed, so that restarts do not lengthen it. */
-static bool try_again(struct tx *tx, struct session *s, struct faulty *f)
+static bool try_again(struct tx *tx, struct session *s, struct turn_fault *f)
 {
 	struct config *c = backend_config(f->w->b);
 	int64_t limit = config_int(c, CONFIG_RETRY_LIMIT) * 1000;
 	config_put(c);
 	enum fault_kind kind = fault_judge(f->fault, f->why->text);
 	if (kind == FAULT_OVERFLOW)
-		err_prefix(f->why, "the conversation is longer than the model takes");
+		return overflow(s, f);
+	s->attempt++;
 	if (kind != FAULT_RETRY)
 		return false;
 	if (!s->retry_since_ms || s->retry_since_ms > tx->now_ms)
@@ -291,18 +315,16 @@ static bool try_again(struct tx *tx, struct session *s, struct faulty *f)
 	return true;
 }
 
-static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+int turn_fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
-	struct faulty *f = arg;
-	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id,
-			f->pin->n);
+	struct turn_fault *f = arg;
+	int rc = db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND n=?", "ii", s->id, f->n);
 	rc = rc ? rc : plan_back(tx, s, err);
-	rc = rc ? rc : used(tx, s, f->w->b, f->pin->model, USE_FAILED, f->reply, err);
-	s->attempt++;
+	rc = rc ? rc : turn_used(tx, s, f->w->b, f->model, USE_FAILED, f->reply, err);
 	f->again = try_again(tx, s, f);
-	CLEAN_FREE char *line = xasprintf("model request %" PRId64 ": %s", f->pin->n, f->why->text);
+	CLEAN_FREE char *line = xasprintf("model request %" PRId64 ": %s", f->n, f->why->text);
 	rc = rc ? rc : log_add(tx, s, line, err);
-	if (!rc && f->again && s->state == STATE_RUNNING)
+	if (!rc && s->retry_ms && (s->state == STATE_RUNNING || s->state == STATE_COMPACTING))
 		session_detail(tx, s, "%s", f->why->text);
 	return rc;
 }
@@ -312,27 +334,27 @@ static int fault_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 static int stopped_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	struct worker *w = arg;
-	int rc = calls_abandon(tx, s, "stopped by the user", err);
+	int rc = approve_drop(tx, s, err);
+	rc = rc ? rc : calls_abandon(tx, s, "stopped by the user", err);
 	/* A run that had not taken its message yet is stopped together with it: else it would begin once more. */
-	if (!rc && s->state == STATE_RUNNING &&
-	    !db_int(tx->db, 0, "SELECT 1 FROM messages WHERE session=? AND state='placed'", "i", s->id))
+	if (!rc && s->state == STATE_RUNNING && !message_any_placed(tx, s))
 		rc = message_place(tx, s, err);
 	if (!rc && db_int(tx->db, 0, "SELECT 1 FROM requests WHERE session=? AND n=? AND state='pinned'", "ii", s->id,
 			  s->request))
-		rc = used(tx, s, w->b, s->setting[SETTING_MODEL], USE_ABORTED, NULL, err);
+		rc = turn_used(tx, s, w->b, s->setting[SETTING_MODEL], USE_ABORTED, NULL, err);
 	rc = rc ? rc
 		: db_run(tx->db, err, "UPDATE requests SET state='failed' WHERE session=? AND state='pinned'", "i",
 			 s->id);
 	rc = rc ? rc : plan_back(tx, s, err);
 	rc = rc ? rc : transcript_notice(tx, s, "stopped by the user", err);
-	s->stopping = 0;
+	s->stopping = s->compact = 0;
 	s->retry_ms = s->retry_since_ms = 0;
 	live_put(s->live);
 	s->live = live_make(s->run, false, NULL);
 	return rc;
 }
 
-static int turn_stopped(struct worker *w, enum turn_end *end, struct err *err)
+int turn_stopped(struct worker *w, enum turn_end *end, struct err *err)
 {
 	if (atomic_load(&w->halt) || !w->s->stopping)
 		return -ECANCELED; /* shutdown or destroy: the committed state says what is next */
@@ -368,6 +390,8 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 		return err ? -err->code : -EINVAL;
 	int rc = worker_commit(w, before_fn, &sink.before, err);
 	rc = rc ? rc : context_build(w->db, w->id, pin->cutoff, &ctx, err);
+	if (!rc)
+		attach_images(w, &ctx, compact_window_of(w));
 	struct model_request q = {.model = pin->model,
 				  .project = w->s->project,
 				  .n = pin->n,
@@ -396,9 +420,10 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 	CLEAN_BUF struct buf before = BUF_INIT;
 	struct done d = {w, &pin, &reply, &before, final};
 	int rc = load_prompt(w, err);
+	rc = rc ? rc : attach_deliver(w, err);
 	rc = rc ? rc : worker_commit(w, pin_fn, &pin, err);
 	*end = pin.nothing ? TURN_STOPPED : TURN_MORE;
-	if (rc || pin.nothing)
+	if (rc || pin.nothing || pin.again)
 		goto out;
 	killpoint("turn.pinned");
 	struct err why = ERR_INIT;
@@ -408,8 +433,8 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 		goto out;
 	}
 	if (rc) {
-		struct faulty f = {w, &pin, &reply, &fault, &why, false};
-		rc = worker_commit(w, fault_fn, &f, err);
+		struct turn_fault f = {w, pin.n, pin.model, &reply, &fault, &why, false, false};
+		rc = worker_commit(w, turn_fault_fn, &f, err);
 		*end = TURN_MORE;
 		if (!rc && !f.again)
 			rc = err_set(err, why.code, "%s", why.text);
@@ -431,24 +456,66 @@ static int touch_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 	return 0; /* publishes a new view: the seconds in `status` count down */
 }
 
-int turn_run(struct worker *w, session_fn *final, int limit_ms, enum turn_end *end, struct err *err)
+static int bounded_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
-	*end = TURN_MORE;
+	int64_t most = tx->now_ms + *(int64_t *)arg;
+	if (s->retry_ms > most)
+		s->retry_ms = most;
+	return 0;
+}
+
+/* No wait is longer than retry.limit: one that looks longer was set before the clock was set back. */
+static int bound_wait(struct worker *w, int64_t now, struct err *err)
+{
+	struct config *c = backend_config(w->b);
+	int64_t limit = config_int(c, CONFIG_RETRY_LIMIT) * 1000;
+	config_put(c);
+	if (w->s->retry_ms - now <= limit)
+		return 0;
+	int rc = worker_commit(w, bounded_fn, &limit, err);
+	w->s->retry_ms = now + limit;
+	return rc;
+}
+
+int turn_wait(struct worker *w, bool *waits, struct err *err)
+{
 	int64_t now = clock_real_ms();
-	if (atomic_load(&w->cancel))
-		return turn_stopped(w, end, err);
+	int rc = w->s->retry_ms != w->retry_ms ? bound_wait(w, now, err) : 0;
+	*waits = false;
+	if (rc)
+		return rc;
 	if (w->s->retry_ms != w->retry_ms) { /* from here on by a clock that nobody sets */
 		w->retry_ms = w->s->retry_ms;
 		w->retry_mono_ms = clock_mono_ms() + w->s->retry_ms - now;
 	}
-	if (w->s->retry_ms && w->retry_mono_ms > clock_mono_ms()) {
-		worker_sleep(w, w->s->retry_ms < now + 1000 ? w->s->retry_ms : now + 1000);
-		return worker_commit(w, touch_fn, NULL, err);
-	}
+	*waits = w->s->retry_ms && w->retry_mono_ms > clock_mono_ms();
+	if (!*waits)
+		return 0;
+	worker_sleep(w, w->s->retry_ms < now + 1000 ? w->s->retry_ms : now + 1000);
+	return worker_commit(w, touch_fn, NULL, err);
+}
+
+/* The next request: a turn, or before it a summary that makes room for it. */
+static int next_request(struct worker *w, session_fn *final, enum turn_end *end, struct err *err)
+{
+	bool due;
+	int rc = compact_due(w, &due, err);
+	return rc ? rc : due ? compact_run(w, err) : request(w, final, end, err);
+}
+
+int turn_run(struct worker *w, session_fn *final, int limit_ms, enum turn_end *end, struct err *err)
+{
+	bool waits;
+	*end = TURN_MORE;
+	if (atomic_load(&w->cancel))
+		return turn_stopped(w, end, err);
+	int rc = turn_wait(w, &waits, err);
+	if (rc || waits)
+		return rc;
 	bool pending;
-	int rc = calls_run(w, limit_ms, &pending, err);
+	rc = calls_run(w, limit_ms, &pending, err);
 	if (!rc && !pending)
-		rc = request(w, final, end, err);
+		rc = next_request(w, final, end, err);
 	if (rc == -ECANCELED) {
 		struct session *s = NULL; /* was it a stop? the flag is in the committed record */
 		if (!session_load(w->db, w->id, &s, NULL) && s) {

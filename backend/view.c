@@ -90,6 +90,16 @@ struct view *view_make(const struct session *s)
 	v->ships = (uint64_t)s->ships_done;
 	v->version = s->version;
 	v->live = live_get(s->live);
+	v->n_attach = s->n_attach;
+	if (s->n_attach) {
+		v->attach = xmemdup(s->attach, s->n_attach * sizeof *s->attach);
+		for (size_t i = 0; i < s->n_attach; i++)
+			v->attach[i].name = xstrdup(s->attach[i].name);
+	}
+	v->approval = session_waits(s) ? (uint64_t)s->approval : 0;
+	v->approval_text = v->approval ? xstrdup(s->approval_text) : NULL;
+	v->approval_ms = s->approval_ms;
+	v->grants = xstrdup(s->grants);
 	texts(v, s);
 	values(v, s);
 	return v;
@@ -110,6 +120,11 @@ void view_put(struct view *v)
 	for (int i = 0; i < SETTING_KINDS; i++)
 		free(v->setting[i]);
 	live_put(v->live);
+	for (size_t i = 0; i < v->n_attach; i++)
+		free(v->attach[i].name);
+	free(v->attach);
+	free(v->approval_text);
+	free(v->grants);
 	free(v->name);
 	free(v);
 }

@@ -39,6 +39,11 @@ struct request *accept_setting(const struct spot *at, const char *line, size_t n
 	return r;
 }
 
+struct request *accept_approval(const struct spot *at, const char *line, size_t n)
+{
+	return line_request(at, REQ_APPROVE, line, n);
+}
+
 static void line_done(struct op *op, struct request *r)
 {
 	int rc = op_refused(op, r);
@@ -83,10 +88,21 @@ static void write_line(struct handle *h, fuse_req_t req, const char *p, size_t n
 	op->path = spot_path(&at, NULL);
 	op->session = h->number;
 	op->size = size;
-	op_ask(op, h->file->accept(&at, p, n), line_done);
+	struct request *r = h->file->accept(&at, p, n);
+	r->number = h->mark;
+	op_ask(op, r, line_done);
 }
 
-const struct handle_kind line_kind = {.read = handle_read_made, .write = write_line};
+/* An answer is for what stood there when the file was opened, whatever waits by now. */
+static int open_line(struct handle *h, fuse_req_t req)
+{
+	struct spot at;
+	if (!handle_spot(h, &at) && at.session)
+		h->mark = at.session->view->approval;
+	return 0;
+}
+
+const struct handle_kind line_kind = {.open = open_line, .read = handle_read_made, .write = write_line};
 
 /* ---- error ---- */
 

@@ -8,4 +8,5 @@ struct spot;
 /* Each makes the request that hands one line (no newline) to the backend. */
 struct request *accept_ctl(const struct spot *at, const char *line, size_t n);
 struct request *accept_ship(const struct spot *at, const char *line, size_t n);
+struct request *accept_approval(const struct spot *at, const char *line, size_t n);
 struct request *accept_setting(const struct spot *at, const char *line, size_t n);

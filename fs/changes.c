@@ -26,6 +26,8 @@ static bool row_differs(const struct file *file, const struct view *a, const str
 	case KIND_SNAPSHOT:
 	case KIND_GROWING: return text_differs(&a->text[file->text], &b->text[file->text]);
 	case KIND_DIR:
+		if (file->inside == PLACE_APPROVALS)
+			return a->approval != b->approval;
 		if (file->inside == PLACE_FILES)
 			return text_differs(&a->text[TEXT_COMMITS], &b->text[TEXT_COMMITS]);
 		return a->changed_ms != b->changed_ms;
@@ -35,7 +37,11 @@ static bool row_differs(const struct file *file, const struct view *a, const str
 	if (file->show == show_value)
 		return a->value_ms[file->value] != b->value_ms[file->value] ||
 		       !same(a->value[file->value], b->value[file->value]);
-	if (file->show == show_setting)
+	if (file->show == show_approval)
+		return a->approval != b->approval;
+	if (file->show == show_approvals && !same(a->grants, b->grants))
+		return true;
+	if (file->show == show_setting || file->show == show_approvals)
 		return a->setting_ms[file->setting] != b->setting_ms[file->setting] ||
 		       !same(a->setting[file->setting], b->setting[file->setting]);
 	return false;
@@ -43,6 +49,9 @@ static bool row_differs(const struct file *file, const struct view *a, const str
 
 void changes_of_view(struct face *f, const struct view *old, const struct view *new)
 {
+	watchers_attach(f, old, new);
+	if (old->approval != new->approval)
+		watchers_approval(f, new, old->approval);
 	for (unsigned row = 1; row < tree_rows; row++) {
 		const struct file *file = &tree[row];
 		bool of_session = file_of_session(file);

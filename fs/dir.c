@@ -1,10 +1,13 @@
 /* Names and listings. Loop thread only; memory only: shells, prompts and indexers ask all the time. */
 #include "dir.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "aside.h"
+#include "attach.h"
 #include "backend/base/mem.h"
 #include "drop.h"
 #include "face.h"
@@ -57,10 +60,32 @@ static uint64_t lookup_key(const struct spot *dir, const char *name)
 	return number ? ino_of(tree_unnamed(PLACE_KEYS, KIND_KEY), number) : 0;
 }
 
+/* Which drafts are in a directory. */
+static int64_t draft_place(const struct spot *dir)
+{
+	return dir->file->inside == PLACE_ATTACH ? attach_key(dir->number) : dir->number;
+}
+
 static uint64_t lookup_draft(const struct spot *dir, const char *name, pid_t tid)
 {
-	struct draft *d = draft_find(dir->f, dir->number, name);
+	struct draft *d = draft_find(dir->f, draft_place(dir), name);
 	return d ? node_for(dir->f, draft_nodes(d), 0, d, tid)->ino : 0;
+}
+
+static uint64_t lookup_attach(const struct spot *dir, const char *name, pid_t tid)
+{
+	const struct attach_info *a = attach_find(dir, name);
+	return a ? node_of_attach(dir->f, dir->number, (int64_t)a->n)->ino : lookup_draft(dir, name, tid);
+}
+
+/* approvals/K: at most one waits, for calls run one after the other. */
+static uint64_t lookup_approval(const struct spot *dir, const char *name)
+{
+	char is[24];
+	snprintf(is, sizeof is, "%llu", (unsigned long long)dir->session->view->approval);
+	return dir->session->view->approval && !strcmp(is, name)
+		       ? ino_of(tree_unnamed(PLACE_APPROVALS, KIND_LINE), dir->number)
+		       : 0;
 }
 
 static uint64_t lookup_aside(const struct spot *dir, const char *name, pid_t tid)
@@ -76,6 +101,10 @@ static uint64_t lookup_own(const struct spot *dir, const char *name, pid_t tid)
 	int64_t project = inside == PLACE_PROJECTS || inside == PLACE_DROP ? project_number(dir->f, name) : 0;
 	if (project)
 		return ino_of(tree_unnamed(inside, inside == PLACE_PROJECTS ? KIND_LINK : KIND_DIR), project);
+	if (inside == PLACE_ATTACH)
+		return lookup_attach(dir, name, tid);
+	if (inside == PLACE_APPROVALS)
+		return lookup_approval(dir, name);
 	if (inside == PLACE_SESSIONS)
 		return lookup_session(dir, name);
 	if (inside == PLACE_KEYS)
@@ -200,7 +229,7 @@ static bool add_drafts(struct listing *l, const struct spot *dir, off_t off)
 	int64_t number = off >= DIR_SECOND_FIRST ? off - DIR_SECOND_FIRST : 0;
 	/* Their inode numbers belong to whoever looks them up: none is made for a listing. */
 	uint64_t ino = ino_of(tree_unnamed(dir->file->inside, KIND_DRAFT), 0);
-	for (struct draft *d; (d = draft_next(dir->f, dir->number, &number));)
+	for (struct draft *d; (d = draft_next(dir->f, draft_place(dir), &number));)
 		if (!add(l, draft_name(d), ino, S_IFREG, dir_off_second(number)))
 			return false;
 	return true;
@@ -216,6 +245,26 @@ static bool add_keys(struct listing *l, const struct spot *dir, off_t off)
 	return true;
 }
 
+static bool add_attached(struct listing *l, const struct spot *dir, off_t off)
+{
+	const struct view *v = dir->session->view;
+	for (size_t i = 0; i < v->n_attach; i++) {
+		int64_t n = (int64_t)v->attach[i].n, here = dir_off_number(n);
+		if (here > off && !add(l, v->attach[i].name, node_attach_ino(dir->f, dir->number, n), S_IFREG, here))
+			return false;
+	}
+	return true;
+}
+
+static bool add_approvals(struct listing *l, const struct spot *dir, off_t off)
+{
+	char name[24];
+	int64_t k = (int64_t)dir->session->view->approval;
+	snprintf(name, sizeof name, "%lld", (long long)k);
+	return !k || dir_off_number(k) <= off ||
+	       add(l, name, ino_of(tree_unnamed(PLACE_APPROVALS, KIND_LINE), dir->number), S_IFREG, dir_off_number(k));
+}
+
 static bool add_numbered(struct listing *l, const struct spot *dir, off_t off)
 {
 	switch (dir->file->inside) {
@@ -224,6 +273,8 @@ static bool add_numbered(struct listing *l, const struct spot *dir, off_t off)
 	case PLACE_KEYS: return add_keys(l, dir, off);
 	case PLACE_DROP: return add_projects(l, dir, KIND_DIR, off) && add_drafts(l, dir, off);
 	case PLACE_DROP_PROJECT: return add_drafts(l, dir, off);
+	case PLACE_APPROVALS: return add_approvals(l, dir, off);
+	case PLACE_ATTACH: return add_attached(l, dir, off) && add_drafts(l, dir, off);
 	default: return true;
 	}
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
@@ -28,6 +29,8 @@ static size_t body_of(const struct draft *d)
 static int check_room(const struct draft *d, const struct spot *at, size_t n, size_t pos)
 {
 	const struct face *f = d->f;
+	if (draft_is_attach(d))
+		return attach_room(d, at, n, pos);
 	size_t end = pos + n;
 	size_t more = end > d->text.n ? end - d->text.n : 0;
 	if (more > BOX_MAX - f->draft_bytes)
@@ -80,7 +83,7 @@ static int check_text(struct draft *d, const struct spot *at)
 /* Is there something new that the backend can judge? */
 static bool worth_judging(const struct draft *d)
 {
-	if (d->scratch || d->judged)
+	if (d->scratch || d->judged || draft_is_attach(d))
 		return false;
 	switch (front_of(d->text.p, d->text.n)) {
 	case FRONT_UNDECIDED: return false;
@@ -127,9 +130,9 @@ static void write_draft(struct handle *h, fuse_req_t req, const char *p, size_t 
 	bool kept = !rc && !(rc = check_room(d, &at, n, pos));
 	if (kept) {
 		put_text(d, p, n, pos);
-		rc = d->scratch ? 0 : check_text(d, &at);
+		rc = draft_is_attach(d) ? attach_written(d, &at) : d->scratch ? 0 : check_text(d, &at);
 		h->dirty = true;
-		h->by_cursor = (h->flags & O_ACCMODE) == O_RDWR && !d->scratch;
+		h->by_cursor = (h->flags & O_ACCMODE) == O_RDWR && !d->scratch && !draft_is_attach(d);
 		h->cursor = 0;
 		complete_wrote(h, req);
 	}
@@ -279,10 +282,14 @@ static struct request *commit_draft(struct handle *h)
 	struct draft *d = h->draft;
 	if (h->msg.failed) {
 		h->last_rc = h->msg.failed;
+		if (draft_is_attach(d)) /* what is not whole is of no use */
+			draft_unlist(d);
 		return NULL;
 	}
 	if (d->scratch || d->session || d->creating || !d->listed || draft_is_written(d, h))
 		return NULL;
+	if (draft_is_attach(d))
+		return attach_request(d);
 	if (d->by_rename && !h->asked)
 		return NULL;
 	CLEAN_FREE char *path = handle_path(h);
@@ -293,6 +300,11 @@ static int committed_draft(struct handle *h, struct request *r)
 {
 	struct draft *d = h->draft;
 	d->creating = false;
+	if (draft_is_attach(d)) {
+		CLEAN_FREE char *name = handle_path(h);
+		draft_unlist(d); /* the view has it now, or nobody */
+		return r->rc ? refuse_rc(h->f, r->session, name, r->rc, &r->err) : 0;
+	}
 	if (!r->rc) {
 		draft_done(d, r->session);
 		return 0;

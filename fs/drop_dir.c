@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "dir.h"
@@ -13,6 +14,12 @@
 #include "refuse.h"
 
 /* ---- drafts ---- */
+
+/* Which directory: what a draft has as its project. */
+static int64_t place_of(const struct spot *dir)
+{
+	return dir->file->inside == PLACE_ATTACH ? attach_key(dir->number) : dir->number;
+}
 
 static struct draft *make(struct face *f, const char *name, struct list *list)
 {
@@ -35,7 +42,9 @@ struct draft *draft_new(const struct spot *dir, const char *name)
 	struct face *f = dir->f;
 	struct draft *d = make(f, name, &f->drafts);
 	d->number = ++f->next_draft;
-	d->project = dir->number;
+	d->project = place_of(dir);
+	if (draft_is_attach(d))
+		d->scratch = attach_is_scratch(name);
 	f->drop_ms = d->changed_ms;
 	return d;
 }
@@ -160,7 +169,10 @@ void drop_session_left(struct face *f, int64_t id)
 
 const struct file *draft_row(const struct draft *d)
 {
-	return tree_unnamed(d->project ? PLACE_DROP_PROJECT : PLACE_DROP, KIND_DRAFT);
+	return tree_unnamed(draft_is_attach(d) ? PLACE_ATTACH
+			    : d->project       ? PLACE_DROP_PROJECT
+					       : PLACE_DROP,
+			    KIND_DRAFT);
 }
 
 void draft_path(const struct draft *d, struct buf *out)
@@ -172,6 +184,11 @@ void draft_path(const struct draft *d, struct buf *out)
 		return;
 	}
 	const char *project = project_name(d->f, d->project);
+	const struct session *s = session_by_id(d->f, draft_attach_session(d));
+	if (draft_is_attach(d)) {
+		buf_addf(out, "sessions/%s/attach/%s", s ? s->view->name : "", d->name);
+		return;
+	}
 	buf_addf(out, "sessions/new/%s%s%s", project ? project : "", project ? "/" : "", d->name);
 }
 
@@ -243,7 +260,9 @@ static int check_create(const struct spot *dir, fuse_req_t req, const char *name
 {
 	struct face *f = dir->f;
 	int rc = spot_allowed(f, req, dir->file->mode, W_OK | X_OK);
-	if (!rc && !name_is_scratch(name))
+	if (!rc && dir->file->inside == PLACE_ATTACH)
+		rc = attach_check_name(dir, name);
+	else if (!rc && !name_is_scratch(name))
 		rc = check_name(dir, name);
 	if (!rc && strlen(name) > 255)
 		rc = -ENAMETOOLONG;
@@ -284,7 +303,7 @@ static int check_existing(const struct spot *dir, fuse_req_t req, struct draft *
 void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int flags)
 {
 	struct face *f = dir->f;
-	struct draft *d = draft_find(f, dir->number, name);
+	struct draft *d = draft_find(f, place_of(dir), name);
 	int rc = d ? check_existing(dir, req, d, flags) : check_create(dir, req, name);
 	if (rc) {
 		fuse_reply_err(req, -rc);
@@ -292,7 +311,8 @@ void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int f
 	}
 	if (!d) {
 		d = draft_new(dir, name);
-		d->by_rename = flags & O_EXCL && (flags & O_ACCMODE) == O_RDWR; /* mkstemp(3), QSaveFile */
+		d->by_rename = !draft_is_attach(d) && flags & O_EXCL &&
+			       (flags & O_ACCMODE) == O_RDWR; /* mkstemp(3), QSaveFile */
 	}
 	draft_open_new(d, req, flags);
 }
@@ -321,10 +341,15 @@ void draft_open_new(struct draft *d, fuse_req_t req, int flags)
 
 void drop_unlink(const struct spot *dir, fuse_req_t req, const char *name)
 {
-	struct draft *d = draft_find(dir->f, dir->number, name);
+	const struct attach_info *a = dir->file->inside == PLACE_ATTACH ? attach_find(dir, name) : NULL;
+	if (a) {
+		attach_unlink(dir, req, a);
+		return;
+	}
+	struct draft *d = draft_find(dir->f, place_of(dir), name);
 	int rc = !d ? -ENOENT : spot_allowed(dir->f, req, dir->file->mode, W_OK | X_OK);
 	if (!rc && d->creating)
-		rc = refuse_at(dir, name, EBUSY, "session %s is just being made", name);
+		rc = refuse_at(dir, name, EBUSY, "%s is just being made", name);
 	if (!rc)
 		draft_unlist(d);
 	fuse_reply_err(req, -rc);
@@ -395,7 +420,7 @@ static void renamed_with_cwd(struct op *op, struct request *r)
 static int check_rename(const struct spot *dir, const char *name, const struct spot *to, const char *new_name,
 			bool replace, fuse_req_t req)
 {
-	struct draft *d = draft_find(dir->f, dir->number, name);
+	struct draft *d = draft_find(dir->f, place_of(dir), name);
 	struct draft *old = draft_find(dir->f, to->number, new_name);
 	int rc = !d ? -ENOENT : spot_allowed(dir->f, req, dir->file->mode, W_OK | X_OK);
 	if (!rc && (d->session || d->creating))
@@ -412,7 +437,7 @@ void drop_rename(const struct spot *dir, const char *name, const struct spot *to
 {
 	struct face *f = dir->f;
 	int rc = check_rename(dir, name, to, new_name, replace, req);
-	struct draft *d = draft_find(f, dir->number, name);
+	struct draft *d = draft_find(f, place_of(dir), name);
 	/* One that is still being written becomes a session when it is complete, under its new name. */
 	if (!rc && (name_is_scratch(new_name) || !d->text.n || draft_is_written(d, NULL))) {
 		move(d, to->number, new_name);

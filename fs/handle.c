@@ -335,6 +335,7 @@ const struct handle_kind *handle_kind_of(const struct handle *h)
 	case KIND_WAIT: return &wait_kind;
 	case KIND_KEY: return &key_kind;
 	case KIND_DRAFT: return &draft_kind;
+	case KIND_ATTACHED: return &attached_kind;
 	case KIND_WORK: return &work_kind;
 	default: return &kinds[h->file->kind];
 	}

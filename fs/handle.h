@@ -94,6 +94,7 @@ struct handle_kind {
 const struct handle_kind *handle_kind_of(const struct handle *h);
 extern const struct handle_kind line_kind, config_kind, errors_kind; /* accept.c */
 extern const struct handle_kind key_kind;			     /* keys.c */
+extern const struct handle_kind attached_kind;			     /* attach.c */
 extern const struct handle_kind wait_kind;			     /* wait.c */
 extern const struct handle_kind draft_kind;			     /* drop.c */
 extern const struct handle_kind work_kind;			     /* files.c */

@@ -121,12 +121,38 @@ static bool is_folder(const struct work_file *file)
 	return type == 0040000 || type == 0160000;
 }
 
-uint64_t node_work_ino(struct face *f, int64_t session, const char *path, const struct work_file *file)
+static uint64_t seed(struct face *f)
 {
 	while (!f->node_seed)
 		if (getrandom(&f->node_seed, sizeof f->node_seed, 0) < 0)
 			f->node_seed = 0;
-	uint64_t h = hash(f->node_seed, &session, sizeof session);
+	return f->node_seed;
+}
+
+uint64_t node_attach_ino(struct face *f, int64_t session, int64_t n)
+{
+	uint64_t h = hash(hash(~seed(f), &session, sizeof session), &n, sizeof n);
+	h ^= h >> 32;
+	return (h & (INO_RANDOM - 1)) | INO_RANDOM;
+}
+
+struct node *node_of_attach(struct face *f, int64_t session, int64_t n)
+{
+	uint64_t ino = node_attach_ino(f, session, n);
+	struct node *node;
+	while ((node = node_find(f, ino)) && (node->session != session || node->attach != n))
+		ino = ((ino + 1) & (INO_RANDOM - 1)) | INO_RANDOM;
+	if (!node) {
+		node = add(f, ino);
+		node->session = session;
+		node->attach = n;
+	}
+	return node;
+}
+
+uint64_t node_work_ino(struct face *f, int64_t session, const char *path, const struct work_file *file)
+{
+	uint64_t h = hash(seed(f), &session, sizeof session);
 	h = hash(h, path, strlen(path) + 1);
 	h = hash(h, &file->mode, sizeof file->mode);
 	if (!is_folder(file))

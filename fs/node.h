@@ -23,6 +23,7 @@ struct node {
 	int64_t session;     /* of an `input` or of files/; 0 for a drop file */
 	struct draft *draft; /* a reference; NULL for all others */
 	struct work *work;   /* files/ alone */
+	int64_t attach;	     /* attach/ alone: number of a file that waits there */
 	pid_t tid;	     /* the thread that it was made for */
 	uint64_t lookups;    /* as the kernel counts them */
 	unsigned opens;	     /* handles; they keep it too */
@@ -33,6 +34,9 @@ struct node {
 struct node *node_for(struct face *f, struct list *nodes, int64_t session, struct draft *draft, pid_t tid);
 /* The node of a path below a session's files/. */
 struct node *node_of_work(struct face *f, int64_t session, const char *path, const struct work_file *file);
+/* The node of a file that waits in attach/. */
+struct node *node_of_attach(struct face *f, int64_t session, int64_t n);
+uint64_t node_attach_ino(struct face *f, int64_t session, int64_t n);
 /* The number that it most likely has: for listings. */
 uint64_t node_work_ino(struct face *f, int64_t session, const char *path, const struct work_file *file);
 struct node *node_find(const struct face *f, uint64_t ino); /* NULL if unknown */

@@ -66,7 +66,8 @@ static void closed(const struct spot *dir, fuse_req_t req, const char *name)
 
 static bool is_drop(const struct spot *dir)
 {
-	return dir->file->inside == PLACE_DROP || dir->file->inside == PLACE_DROP_PROJECT;
+	return dir->file->inside == PLACE_DROP || dir->file->inside == PLACE_DROP_PROJECT ||
+	       dir->file->inside == PLACE_ATTACH;
 }
 
 /* Parks a request that the backend has to decide; its answer is the errno. */
@@ -101,6 +102,8 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
 	struct spot dir;
+	if (watchers_mknod(face_of(req), req, parent, name))
+		return;
 	if (dir_of(req, parent, &dir))
 		closed(&dir, req, name);
 }
@@ -156,6 +159,16 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 
 /* ---- unlink, rmdir ---- */
 
+/* What stands in a session: the same words for files and folders, so that `rm -r` leaves one line in `error`. */
+static void one_by_one(const struct spot *dir, fuse_req_t req, const char *name)
+{
+	const char *whose = dir->session->view->name;
+	fuse_reply_err(req, -refuse_at(dir, name, EPERM,
+				       "files of a session are not removed one by one: `rmdir sessions/%s` ends the "
+				       "session; with work that is not synced, `echo destroy force > sessions/%s/ctl`",
+				       whose, whose));
+}
+
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct spot dir;
@@ -174,12 +187,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	} else if (dir.file->inside == PLACE_KEYS) {
 		key_unlink(&dir, req, name);
 	} else if (dir.session) {
-		const char *whose = dir.session->view->name;
-		fuse_reply_err(req, -refuse_at(&dir, name, EPERM,
-					       "files of a session are not removed one by one: `rmdir "
-					       "sessions/%s` ends the session; with work that is not "
-					       "synced, `echo destroy force > sessions/%s/ctl`",
-					       whose, whose));
+		one_by_one(&dir, req, name);
 	} else {
 		fuse_reply_err(req, -refuse_at(&dir, name, EPERM, "this file is a part of the tree and stays"));
 	}
@@ -215,6 +223,10 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (!dir_of(req, parent, &dir))
 		return;
 	const struct session *s = dir.file->inside == PLACE_SESSIONS ? session_by_name(dir.f, name) : NULL;
+	if (!s && dir.session) {
+		one_by_one(&dir, req, name);
+		return;
+	}
 	if (!s) {
 		fuse_reply_err(req, is_gone(&dir, name) ? ENOENT
 							: -refuse_at(&dir, name, EPERM,
@@ -257,6 +269,10 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		return;
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		fuse_reply_err(req, EINVAL);
+	else if (dir.file->inside == PLACE_ATTACH || to.file->inside == PLACE_ATTACH)
+		fuse_reply_err(req, -refuse_at(&dir, name, EPERM,
+					       "files of attach/ are not renamed: copy it there under its last name "
+					       "(rsync --inplace, cp)"));
 	else if (is_drop(&dir) && is_drop(&to))
 		drop_rename(&dir, name, &to, new_name, !(flags & RENAME_NOREPLACE), req);
 	else if (dir.file->inside == PLACE_SESSIONS && parent == new_parent)

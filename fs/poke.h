@@ -17,6 +17,7 @@ struct poke {
 enum poke_what {
 	POKE_NOTHING, /* only answered */
 	POKE_MODIFY,
+	POKE_MKNOD,
 	POKE_MKDIR,
 	POKE_UNLINK,
 	POKE_RMDIR,

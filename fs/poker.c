@@ -57,6 +57,7 @@ static int act(int root, const struct poke_order *order)
 	switch ((enum poke_what)order->what) {
 	case POKE_NOTHING: return 0;
 	case POKE_MODIFY: return modify(root, order->path);
+	case POKE_MKNOD: return mknodat(root, order->path, S_IFREG | 0644, 0);
 	case POKE_MKDIR: return mkdirat(root, order->path, 0755);
 	case POKE_UNLINK: return unlinkat(root, order->path, 0);
 	case POKE_RMDIR: return unlinkat(root, order->path, AT_REMOVEDIR);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aside.h"
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "changes.h"
@@ -79,6 +80,7 @@ static void session_end(struct face *f, struct session *s)
 	poll_end(&s->polls);
 	watchers_died(f, s, rmdir_waits(f, s->id));
 	drop_session_left(f, s->id);
+	attach_session_ended(f, s->id);
 	map_put(&f->names, s->view->name, NULL);
 	size_t i = session_after(f, s->id) - 1;
 	memmove(f->sessions + i, f->sessions + i + 1, (f->n_sessions - i - 1) * sizeof *f->sessions);

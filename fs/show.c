@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
@@ -39,6 +40,22 @@ void show_value(const struct spot *at, struct buf *out)
 void show_setting(const struct spot *at, struct buf *out)
 {
 	line(out, at->session->view->setting[at->file->setting]);
+}
+
+void show_approvals(const struct spot *at, struct buf *out)
+{
+	show_setting(at, out);
+	buf_adds(out, at->session->view->grants ? at->session->view->grants : "");
+}
+
+void show_approval(const struct spot *at, struct buf *out)
+{
+	buf_adds(out, at->session->view->approval_text ? at->session->view->approval_text : "");
+}
+
+int64_t changed_approval(const struct spot *at)
+{
+	return at->session->view->approval_ms;
 }
 
 void show_verbs(const struct spot *at, struct buf *out)
@@ -75,7 +92,7 @@ static const char *first_word_end(const char *s)
 
 static void make_status(struct face *f, struct buf *out)
 {
-	static const char *const words[] = {"preparing", "running", "idle", "asking", "shipping", "failed"};
+	static const char *const words[] = {"preparing", "running", "idle", "asking", "waiting", "shipping", "failed"};
 	size_t count[ARRAY_LEN(words)] = {0};
 	char when[CLOCK_TEXT];
 	for (size_t i = 0; i < f->n_sessions; i++) {
@@ -248,6 +265,7 @@ uint64_t show_size(const struct spot *at)
 	switch (file->kind) {
 	case KIND_DIR: return 0;
 	case KIND_WORK: return at->node->work->file.size;
+	case KIND_ATTACHED: return attach_of(at) ? attach_of(at)->size : 0;
 	case KIND_LINK:
 		if (at->node)
 			return at->node->work->file.size;
@@ -275,10 +293,14 @@ int64_t show_changed(const struct spot *at)
 		return file->changed(at);
 	if (at->node && at->node->draft)
 		return draft_changed(at->node->draft);
+	if (at->node && at->node->attach && attach_of(at))
+		return attach_of(at)->changed_ms;
 	if (at->node && at->node->work)
 		return at->node->work->file.changed_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_FILES)
 		return at->session->view->text[TEXT_COMMITS].changed_ms;
+	if (file->kind == KIND_DIR && file->inside == PLACE_APPROVALS && at->session->view->approval)
+		return at->session->view->approval_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_SESSIONS)
 		return at->f->sessions_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_DROP)

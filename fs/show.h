@@ -20,6 +20,8 @@ void show_errors(const struct spot *at, struct buf *out);
 void show_id(const struct spot *at, struct buf *out);
 void show_value(const struct spot *at, struct buf *out);
 void show_setting(const struct spot *at, struct buf *out);
+void show_approvals(const struct spot *at, struct buf *out); /* the setting, then what is granted */
+void show_approval(const struct spot *at, struct buf *out);
 void show_verbs(const struct spot *at, struct buf *out);
 
 /* The changed column: CLOCK_REALTIME ms. */
@@ -33,6 +35,7 @@ int64_t changed_errors(const struct spot *at);
 int64_t changed_birth(const struct spot *at);
 int64_t changed_value(const struct spot *at);
 int64_t changed_setting(const struct spot *at);
+int64_t changed_approval(const struct spot *at);
 int64_t changed_text(const struct spot *at);
 
 /* For any row. */

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "backend/base/mem.h"
 #include "drop.h"
 #include "face.h"
@@ -19,6 +20,8 @@ bool file_of_session(const struct file *file)
 	switch (file->place) {
 	case PLACE_SESSION:
 	case PLACE_SETTINGS:
+	case PLACE_APPROVALS:
+	case PLACE_ATTACH:
 	case PLACE_FILES:
 	case PLACE_WAIT: return true;
 	case PLACE_SESSIONS: return !file->name;
@@ -34,9 +37,13 @@ static int spot_of_node(struct spot *out)
 		return -ESTALE;
 	if (node->draft) {
 		out->file = draft_row(node->draft);
-		return 0;
+		out->number = draft_attach_session(node->draft);
+		out->session = out->number ? session_by_id(f, out->number) : NULL;
+		return out->number && !out->session ? -ESTALE : 0;
 	}
-	out->file = node->work ? work_row(node->work) : tree_find(PLACE_SESSION, "input");
+	out->file = node->work	   ? work_row(node->work)
+		    : node->attach ? tree_unnamed(PLACE_ATTACH, KIND_ATTACHED)
+				   : tree_find(PLACE_SESSION, "input");
 	out->number = node->session;
 	out->session = session_by_id(f, node->session);
 	return out->session ? 0 : -ESTALE;
@@ -95,8 +102,8 @@ void spot_stat(const struct spot *at, struct stat *st)
 /* Names that come and go with requests through the mount. */
 static bool is_drop_box(const struct file *file)
 {
-	return file->inside == PLACE_DROP || file->place == PLACE_DROP || file->place == PLACE_DROP_PROJECT ||
-	       file->place == PLACE_PROJECTS || file->place == PLACE_KEYS;
+	return file->inside == PLACE_DROP || file->inside == PLACE_ATTACH || file->place == PLACE_DROP ||
+	       file->place == PLACE_DROP_PROJECT || file->place == PLACE_PROJECTS || file->place == PLACE_KEYS;
 }
 
 double spot_keep_attr(const struct spot *at)
@@ -112,7 +119,7 @@ double spot_keep_attr(const struct spot *at)
 double spot_keep_entry(const struct spot *at)
 {
 	const struct file *file = at->file;
-	if (at->node || (is_drop_box(file) && file->place != PLACE_SESSIONS))
+	if (at->node || (is_drop_box(file) && file->place != PLACE_SESSIONS) || file->place == PLACE_APPROVALS)
 		return 0;
 	/* A watch could still be set on one that has ended, until the poker has removed it. */
 	bool session = file->place == PLACE_SESSIONS && !file->name;
@@ -129,6 +136,18 @@ static void add_place(struct buf *out, const struct spot *at)
 	switch (file->place) {
 	case PLACE_FILES: buf_addf(out, "sessions/%s/files/%s", at->session->view->name, at->node->work->path); return;
 	case PLACE_SESSION: buf_addf(out, "sessions/%s/%s", at->session->view->name, file->name); return;
+	case PLACE_ATTACH: {
+		const struct attach_info *a = at->node && at->node->attach ? attach_of(at) : NULL;
+		if (at->node && at->node->draft)
+			draft_path(at->node->draft, out);
+		else
+			buf_addf(out, "sessions/%s/attach/%s", at->session->view->name, a ? a->name : "");
+		return;
+	}
+	case PLACE_APPROVALS:
+		buf_addf(out, "sessions/%s/approvals/%llu", at->session->view->name,
+			 (unsigned long long)at->session->view->approval);
+		return;
 	case PLACE_SETTINGS: buf_addf(out, "sessions/%s/settings/%s", at->session->view->name, file->name); return;
 	case PLACE_WAIT: buf_addf(out, "sessions/%s/wait/%s", at->session->view->name, file->name); return;
 	case PLACE_SESSIONS: buf_addf(out, "sessions/%s", file->name ? file->name : at->session->view->name); return;

@@ -25,6 +25,8 @@
 	{.place = PLACE_##P, .mode = 0444, .kind = KIND_WORK}
 #define DRAFT(P) \
 	{.place = PLACE_##P, .mode = 0644, .kind = KIND_DRAFT}
+#define ATTACHED(P) \
+	{.place = PLACE_##P, .mode = 0444, .kind = KIND_ATTACHED}
 #define MADE(P, NAME, SHOW, CHANGED, WORDS) \
 	{.place = PLACE_##P, .name = NAME, .mode = 0444, .kind = KIND_MADE, .show = SHOW, .changed = CHANGED, \
 	 .about = WORDS}
@@ -42,6 +44,8 @@
 #define LINE(P, NAME, WHICH, SHOW, CHANGED, ACCEPT, WORDS) \
 	{.place = PLACE_##P, .name = NAME, .mode = 0644, .kind = KIND_LINE, WHICH, .show = SHOW, .changed = CHANGED, \
 	 .accept = ACCEPT, .about = WORDS}
+#define APPROVAL(P) \
+	LINE(P, NULL, .value = 0, show_approval, changed_approval, accept_approval, NULL)
 #define SETTING(P, NAME, S) \
 	LINE(P, NAME, .setting = SETTING_##S, show_setting, changed_setting, accept_setting, NULL)
 #define CONFIG(P, NAME, W, SHOW, CHANGED, WORDS) \
@@ -113,26 +117,33 @@ const struct file tree[] = {
 	GROWS(SESSION,   "log",              LOG,        "what the machinery did"),
 	ERRORS(SESSION,  "error",            "its last 8 refusals and failures, with what to do"),
 	DIR(SESSION,     "files",            0555, FILES, "its work as of the last sync, read-only; wakes nothing"),
+	DIR(SESSION,     "attach",           0755, ATTACH, "files put here go with the next message; images to the model"),
+	DIR(SESSION,     "approvals",        0555, APPROVALS, "a call that waits for your word: write once, session, project, no"),
 	DIR(SESSION,     "settings",         0555, SETTINGS, "values of model, network, after-run, ship, approvals"),
 	LINE(SESSION,    "ctl",  .value = 0,          show_verbs, changed_birth, accept_ctl,
 			 "write a verb, as in `echo stop > ctl`; read it for the verbs"),
 	LINE(SESSION,    "ship", .value = VALUE_SHIP, show_value, changed_value, accept_ship,
 			 "write it to push the work; read it for how that went"),
-	DIR(SESSION,     "wait",             0555, WAIT, "lists nothing; wait/{reply,live,idle,shipped,change} block"),
+	DIR(SESSION,     "wait",             0555, WAIT, "lists nothing; wait/{reply,live,idle,approval,shipped,change} block"),
 
 	DIR(FILES,       NULL,               0555, FILES, NULL), /* what git has there: folders, */
 	WORK(FILES),                                             /* files */
 	LINK(FILES),                                             /* and symlinks */
 
+	DRAFT(ATTACH),       /* attach/NAME while it is written */
+	ATTACHED(ATTACH),    /* and while it waits */
+	APPROVAL(APPROVALS), /* approvals/K */
+
 	SETTING(SETTINGS, "model",     MODEL), /* effect from the next turn */
 	SETTING(SETTINGS, "network",   NETWORK),
 	SETTING(SETTINGS, "after-run", AFTER_RUN),
 	SETTING(SETTINGS, "ship",      SHIP),
-	SETTING(SETTINGS, "approvals", APPROVALS),
+	LINE(SETTINGS, "approvals", .setting = SETTING_APPROVALS, show_approvals, changed_setting, accept_setting, NULL),
 
 	WAIT(WAIT, "reply",   REPLY),   /* until all messages sent before are answered: the last answer */
 	WAIT(WAIT, "live",    LIVE),    /* the run's text while it comes */
 	WAIT(WAIT, "idle",    IDLE),    /* until nothing runs or waits: the status */
+	WAIT(WAIT, "approval", APPROVAL), /* until something waits for an approval: its number */
 	WAIT(WAIT, "shipped", SHIPPED), /* until the ship has ended: how */
 	WAIT(WAIT, "change",  CHANGE),  /* until something has changed: the status */
 };

@@ -18,6 +18,8 @@ enum place {
 	PLACE_DROP,	    /* sessions/new */
 	PLACE_DROP_PROJECT, /* sessions/new/PROJECT */
 	PLACE_SESSION,
+	PLACE_APPROVALS,
+	PLACE_ATTACH,
 	PLACE_SETTINGS,
 	PLACE_WAIT,
 	PLACE_FILES, /* sessions/NAME/files and all folders below it */
@@ -38,13 +40,14 @@ enum file_kind {
 	KIND_KEY,      /* a write hands a provider's key over; reads its fingerprint */
 	KIND_ERRORS,   /* the last refusals; truncating clears */
 	KIND_WAIT,     /* unlisted; a read blocks until something is so */
-	KIND_DRAFT,    /* a file of the drop box */
+	KIND_DRAFT,    /* a file of the drop box, or of attach/, that is being written */
+	KIND_ATTACHED, /* a file that waits in attach/ */
 	KIND_WORK,     /* a file of the session's work; its content never changes, see files.h */
 };
 
 enum whole_kind { WHOLE_CONFIG, WHOLE_POLICY }; /* of KIND_CONFIG */
 
-enum wait_kind { WAIT_REPLY, WAIT_LIVE, WAIT_IDLE, WAIT_SHIPPED, WAIT_CHANGE };
+enum wait_kind { WAIT_REPLY, WAIT_LIVE, WAIT_IDLE, WAIT_APPROVAL, WAIT_SHIPPED, WAIT_CHANGE };
 
 struct file {
 	enum place place;

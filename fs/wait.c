@@ -29,6 +29,7 @@ static int open_wait(struct handle *h, fuse_req_t req)
 		h->mark = v->live && !v->live->running && v->unanswered ? (uint64_t)v->live->run : 0;
 		follow(h, v);
 		break;
+	case WAIT_APPROVAL:
 	case WAIT_IDLE: break;
 	}
 	return 0;
@@ -42,6 +43,7 @@ static enum verdict judge(const struct handle *h, const struct view *v)
 	switch (h->file->wait) {
 	case WAIT_REPLY: done = !v->unanswered || v->unanswered > h->mark; break;
 	case WAIT_IDLE: done = v->idle; break;
+	case WAIT_APPROVAL: return v->approval ? READY : v->failed ? FAILED : WAITS;
 	case WAIT_SHIPPED: done = !h->marked || !v->shipping || v->ships > h->mark; break;
 	case WAIT_CHANGE: return v->version > h->mark ? READY : WAITS;
 	case WAIT_LIVE: break;
@@ -169,7 +171,9 @@ static void answer(struct handle *h, fuse_req_t req, const struct spot *at, size
 		return;
 	}
 	const char *line = v->value[h->file->wait == WAIT_SHIPPED ? VALUE_SHIP : VALUE_STATUS];
-	if (h->file->wait != WAIT_REPLY)
+	if (h->file->wait == WAIT_APPROVAL)
+		buf_addf(&h->snap, "%llu\n", (unsigned long long)v->approval);
+	else if (h->file->wait != WAIT_REPLY)
 		buf_addf(&h->snap, "%s\n", line ? line : "");
 	h->snapped = true;
 	handle_read_text(h, req, size, off);

@@ -5,10 +5,12 @@
  * that has ended is there as a ghost until its rmdir. While there is a ghost of its name, the kernel may not keep the
  * name of a session: the poker would remove the new one instead. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "attach.h"
 #include "backend/base/mem.h"
 #include "dir.h"
 #include "face.h"
@@ -123,6 +125,97 @@ static void remove_known(struct watchers *w, enum place place, const char *dir, 
 	}
 }
 
+static void order_approval(struct watchers *w, enum poke_what what, const char *dir, uint64_t k)
+{
+	char name[24];
+	snprintf(name, sizeof name, "%llu", (unsigned long long)k);
+	struct order *o = order_new(what, dir, name);
+	list_append(&w->orders, &o->link);
+}
+
+void watchers_approval(struct face *f, const struct view *view, uint64_t before)
+{
+	struct watchers *w = f->watchers;
+	if (!w || !w->poke || !f->connected || !seen_known(f, ino_in(PLACE_SESSION, "approvals", view->id)))
+		return;
+	CLEAN_FREE char *dir = xasprintf("sessions/%s/approvals", view->name);
+	if (before)
+		order_approval(w, POKE_UNLINK, dir, before);
+	if (view->approval)
+		order_approval(w, POKE_MKNOD, dir, view->approval);
+}
+
+static bool waits_still(const struct view *v, uint64_t n)
+{
+	for (size_t i = 0; i < v->n_attach; i++)
+		if (v->attach[i].n == n)
+			return true;
+	return false;
+}
+
+void watchers_attach(struct face *f, const struct view *old, const struct view *view)
+{
+	struct watchers *w = f->watchers;
+	if (!old->n_attach || !w || !w->poke || !f->connected ||
+	    !seen_known(f, ino_in(PLACE_SESSION, "attach", view->id)))
+		return;
+	CLEAN_FREE char *dir = xasprintf("sessions/%s/attach", view->name);
+	for (size_t i = 0; i < old->n_attach; i++)
+		if (!waits_still(view, old->attach[i].n) && !attach_unlinks(f, view->id, old->attach[i].n) &&
+		    strlen(dir) + strlen(old->attach[i].name) + 2 <= POKE_PATH)
+			list_append(&w->orders, &order_new(POKE_UNLINK, dir, old->attach[i].name)->link);
+}
+
+static bool is_poked_dir(fuse_ino_t dir)
+{
+	return !ino_is_random(dir) && ino_row(dir) && ino_row(dir) < tree_rows &&
+	       (tree[ino_row(dir)].inside == PLACE_APPROVALS || tree[ino_row(dir)].inside == PLACE_ATTACH) &&
+	       tree[ino_row(dir)].kind == KIND_DIR;
+}
+
+static void show_poked(struct face *f, fuse_req_t req, fuse_ino_t dir)
+{
+	bool attach = tree[ino_row(dir)].inside == PLACE_ATTACH;
+	const struct file *file =
+		attach ? tree_unnamed(PLACE_ATTACH, KIND_ATTACHED) : tree_unnamed(PLACE_APPROVALS, KIND_LINE);
+	struct fuse_entry_param e = {.ino = ino_pack(ino_number(dir), tree_row(file))};
+	e.attr.st_ino = e.ino;
+	e.attr.st_mode = S_IFREG | file->mode;
+	e.attr.st_nlink = 1;
+	e.attr.st_uid = f->uid;
+	e.attr.st_gid = f->gid;
+	dir_reply(f, req, &e);
+}
+
+/* The poker looks for what it is to make or to remove: the one is not there yet, the other is there still. */
+static void lookup_poked(struct face *f, fuse_req_t req, fuse_ino_t dir, const char *name)
+{
+	bool make = false;
+	list_each (pos, &f->watchers->flying) {
+		const struct order *o = list_entry(pos, struct order, link);
+		const char *last = strrchr(o->path, '/');
+		if ((o->what != POKE_MKNOD && o->what != POKE_UNLINK) || !last || strcmp(last + 1, name))
+			continue;
+		make = o->what == POKE_MKNOD;
+		break;
+	}
+	if (make)
+		fuse_reply_err(req, ENOENT);
+	else
+		show_poked(f, req, dir);
+}
+
+bool watchers_mknod(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	if (!watchers_is_poker(f, req))
+		return false;
+	if (is_poked_dir(parent))
+		show_poked(f, req, parent);
+	else
+		fuse_reply_err(req, EPERM);
+	return true;
+}
+
 static void invalidate_all(struct face *f, int64_t id)
 {
 	watchers_changed(f, ino_of_session(id), false);
@@ -212,6 +305,10 @@ bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const ch
 {
 	if (!watchers_is_poker(f, req))
 		return false;
+	if (is_poked_dir(parent)) {
+		lookup_poked(f, req, parent, name);
+		return true;
+	}
 	const struct ghost *g = is_sessions(parent) ? ghost_named(f->watchers, name) : ghost_at(f->watchers, parent);
 	if (g) {
 		const struct file *file = is_sessions(parent) ? tree_unnamed(PLACE_SESSIONS, KIND_DIR)
@@ -260,8 +357,8 @@ bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const ch
 {
 	if (!watchers_is_poker(f, req))
 		return false;
-	bool ghost =
-		is_sessions(parent) ? ghost_named(f->watchers, name) != NULL : ghost_at(f->watchers, parent) != NULL;
+	bool ghost = is_poked_dir(parent) || (is_sessions(parent) ? ghost_named(f->watchers, name) != NULL
+								  : ghost_at(f->watchers, parent) != NULL);
 	fuse_reply_err(req, ghost ? 0 : EPERM);
 	return true;
 }

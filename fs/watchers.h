@@ -13,6 +13,7 @@ struct face;
 struct session;
 struct spot;
 struct timer;
+struct view;
 struct watchers;
 
 /* Without a poker (p->work_fd < 0) only attributes are dropped. Before the mount. p outlives it. */
@@ -29,6 +30,10 @@ void watchers_run(struct face *f, bool janitor, bool poker);
 /* A file or directory has changed. Its stat is asked for anew; event: its watchers get MODIFY, at most one in 100 ms,
  * and the last one after the last change. */
 void watchers_changed(struct face *f, uint64_t ino, bool event);
+/* approvals/ of a session: what waited before (number, 0: nothing) goes, what waits now comes. */
+void watchers_approval(struct face *f, const struct view *view, uint64_t before);
+/* attach/: DELETE of what has gone with a message. */
+void watchers_attach(struct face *f, const struct view *old, const struct view *view);
 /* A session has just been made: CREATE in sessions/. */
 void watchers_born(struct face *f, struct session *s);
 /* A session ends (its view is the last but one): DELETE of its files and of itself. removed: the kernel is being
@@ -44,5 +49,6 @@ void watchers_renamed(struct face *f, const char *name); /* a session has got th
 bool watchers_is_poker(const struct face *f, fuse_req_t req);
 bool watchers_open(struct face *f, fuse_req_t req, struct fuse_file_info *fi); /* with a handle of 0 */
 bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name);
+bool watchers_mknod(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name);
 bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name);
 bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name); /* unlink and rmdir */

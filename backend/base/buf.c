@@ -7,6 +7,8 @@
 
 #include "mem.h"
 
+#define ADD_GUESS 48 /* bytes that most formatted pieces fit into */
+
 void buf_release(struct buf *b)
 {
 	free(b->p);
@@ -52,12 +54,15 @@ void buf_addv(struct buf *b, const char *fmt, va_list ap)
 {
 	va_list again;
 	va_copy(again, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
-	if (n > 0) {
+	buf_reserve(b, ADD_GUESS);
+	size_t room = b->cap - b->n;
+	int n = vsnprintf(b->p + b->n, room, fmt, ap);
+	if (n > 0 && (size_t)n >= room) { /* now it is known how much it takes */
 		buf_reserve(b, (size_t)n);
 		vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
-		b->n += (size_t)n;
 	}
+	b->n += n > 0 ? (size_t)n : 0;
+	b->p[b->n] = 0;
 	va_end(again);
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,6 +76,8 @@ static void become(const struct child *c, char **env, const int fds[3], int stat
 	dup2(status_fd, 3);
 	fcntl(3, F_SETFD, FD_CLOEXEC);
 	close_range(4, ~0U, 0);
+	if (c->memory)
+		setrlimit(RLIMIT_DATA, &(struct rlimit){c->memory, c->memory});
 	if (!c->cwd || !chdir(c->cwd))
 		execvpe(c->argv[0], (char *const *)(uintptr_t)c->argv, env);
 	int e = errno;

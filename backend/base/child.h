@@ -18,6 +18,7 @@ struct child {
 	int in_fd;		   /* > 0: standard input is this descriptor, from its offset on; stays the caller's */
 	int out_fd;		   /* > 0: standard output goes to this descriptor and not to out; stays the caller's */
 	size_t max;		   /* bytes kept of each (0: 16 MiB); what follows is read and dropped */
+	size_t memory;		   /* bytes that it may allocate (RLIMIT_DATA; mapped files are free); 0: no limit */
 	int timeout_ms;		   /* 0: none; over it the whole group is killed */
 	const atomic_bool *cancel; /* or NULL; once true the group is killed (looked at every 50 ms) */
 	void (*line)(void *arg, const char *line); /* or NULL: called for each line of both streams */

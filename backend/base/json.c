@@ -307,16 +307,28 @@ void json_print(struct buf *out, const cJSON *o)
 	cJSON_free(s);
 }
 
-static void quote_char(struct buf *out, char c)
+static void quote_special(struct buf *out, char c)
 {
 	static const char plain[] = "\"\\\b\f\n\r\t", escaped[] = "\"\\bfnrt";
-	const char *e = strchr(plain, c);
+	const char *e = c ? strchr(plain, c) : NULL;
 	if (e)
 		buf_addf(out, "\\%c", escaped[e - plain]);
-	else if ((unsigned char)c < 0x20)
-		buf_addf(out, "\\u%04x", c);
 	else
-		buf_addc(out, c);
+		buf_addf(out, "\\u%04x", c);
+}
+
+/* Text without a fault: what needs no escape is added in one piece. */
+static void quote_good(struct buf *out, const char *s, size_t n)
+{
+	size_t from = 0;
+	for (size_t i = 0; i < n; i++) {
+		if ((unsigned char)s[i] >= 0x20 && s[i] != '"' && s[i] != '\\')
+			continue;
+		buf_add(out, s + from, i - from);
+		quote_special(out, s[i]);
+		from = i + 1;
+	}
+	buf_add(out, s + from, n - from);
 }
 
 void json_quote(struct buf *out, const char *s, size_t n)
@@ -324,8 +336,7 @@ void json_quote(struct buf *out, const char *s, size_t n)
 	buf_addc(out, '"');
 	while (n) {
 		size_t good = utf8_prefix(s, n, NULL);
-		for (size_t i = 0; i < good; i++)
-			quote_char(out, s[i]);
+		quote_good(out, s, good);
 		s += good;
 		n -= good;
 		if (n) {

@@ -7,7 +7,10 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "backend/base/child.h"
 #include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
 #include "backend/repo.h"
 #include "tests/unit/check.h"
 #include "tests/unit/git_fixture.h"
@@ -185,6 +188,50 @@ TEST(a_pack_of_too_many_objects)
 	enum repo_fetch result;
 	struct err err = ERR_INIT;
 	CHECK_INT(repo_bundle_fetch(app, &how, &result, &err), -EFBIG);
+}
+
+/* A few kilobytes that are 8 GiB to whoever puts a delta and its base together. */
+TEST(deltas_of_gigabytes)
+{
+	static const char bomb[] =
+		"import hashlib, struct, sys, zlib\n"
+		"def head(t, n):\n"
+		"    b = (t << 4) | (n & 15); n >>= 4; o = b''\n"
+		"    while n: o += bytes([b | 128]); b = n & 127; n >>= 7\n"
+		"    return o + bytes([b])\n"
+		"def var(n):\n"
+		"    o = b''\n"
+		"    while n > 127: o += bytes([n & 127 | 128]); n >>= 7\n"
+		"    return o + bytes([n])\n"
+		"base = bytes(0xffffff)\n"
+		"sha = hashlib.sha1(b'blob %d\\0' % len(base) + base).digest()\n"
+		"n = 512\n"
+		"delta = var(len(base)) + var(n * len(base)) + bytes([0xf0, 255, 255, 255]) * n\n"
+		"p = b'PACK' + struct.pack('>II', 2, 2)\n"
+		"p += head(3, len(base)) + zlib.compress(base)\n"
+		"p += head(7, len(delta)) + sha + zlib.compress(delta)\n"
+		"p += hashlib.sha1(p).digest()\n"
+		"sys.stdout.buffer.write(b'# v2 git bundle\\n' + sys.argv[1].encode() + b' HEAD\\n\\n' + p)\n";
+	if (!child_found("python3")) {
+		printf("# no python3 to make the pack\n");
+		return;
+	}
+	CLEAN_FREE char *script = at("bomb.py"), *file = at("delta.bundle");
+	file_write(script, bomb, strlen(bomb), 0600, NULL);
+	const char *head = sh("git -C app rev-parse HEAD");
+	sh("python3 bomb.py %s >delta.bundle", head);
+	struct repo_fetch_how how = {
+		.file = file, .head = "0123456789012345678901234567890123456789", .branch = "sandbox/4"};
+	enum repo_fetch result;
+	struct err err = ERR_INIT;
+	struct rusage use;
+	int64_t start = clock_mono_ms();
+	CHECK(repo_bundle_fetch(app, &how, &result, &err) < 0);
+	printf("# %s\n", err.text);
+	CHECK(strstr(err.text, "git does not take what the sandbox sent") != NULL);
+	CHECK(clock_mono_ms() - start < 60000);
+	getrusage(RUSAGE_CHILDREN, &use);
+	CHECK(use.ru_maxrss < 2200L << 10); /* KiB */
 }
 
 __attribute__((constructor(101))) static void setup(void)

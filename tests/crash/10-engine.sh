@@ -1,6 +1,6 @@
 #!/bin/sh
-# The engine killed at its named points and at random times (ROUNDS, default 60); crash.c has the oracle.
+# The engine killed at its named points and at random times (ROUNDS, default 50); crash.c has the oracle.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 program=$(dirname "${BERTHFS:-$root/build/berthfs}")/tests/crash
 [ -x "$program" ] || { echo "skip 10-engine: no program at $program; build first"; exit 0; }
-exec "$program" "${ROUNDS:-60}"
+exec "$program" "${ROUNDS:-50}"

@@ -15,14 +15,18 @@
 #include "backend/db.h"
 #include "tests/unit/face.h"
 
-#define SESSIONS 20
-#define SHIPPING 4  /* of them ship now and then */
-#define MESSAGES 60 /* to each session at most, over all rounds; fewer if there are few rounds */
+#define SESSIONS   20
+#define ASKING	   12 /* from here to TALKING each command waits for a word */
+#define KEPT_FILES 64 /* newest outputs that a sandbox keeps */
+#define SHIPPING   4  /* of them ship now and then */
+#define TALKING	   16 /* from here on they only talk, and compact */
+#define MESSAGES   60 /* to each session at most, over all rounds; fewer if there are few rounds */
 
 /* What parent and children know of each other: acknowledged messages. In shared memory, since a child is killed. */
 static struct shared {
 	int64_t id[SESSIONS];
 	bool sent[SESSIONS][MESSAGES], acked[SESSIONS][MESSAGES];
+	bool put[SESSIONS][MESSAGES], kept[SESSIONS][MESSAGES]; /* files in attach/ */
 	bool shipped[SESSIONS];
 } * shared;
 
@@ -34,10 +38,12 @@ static int lost, doubled; /* found by the oracle */
 static const struct point {
 	const char *name;
 	unsigned passes;
-} points[] = {{"store.begin", 200}, {"store.commit", 200}, {"message.commit", 5}, {"prepare.clone", 10},
-	      {"turn.pinned", 20},  {"model.request", 20}, {"model.reply", 20},	  {"turn.done", 20},
-	      {"call.intent", 20},  {"tool.start", 10},	   {"tool.end", 20},	  {"call.result", 20},
-	      {"sync.fetched", 10}, {"ship.pushing", 2},   {"ship.pushed", 2}};
+} points[] = {{"store.begin", 200},  {"store.commit", 200}, {"message.commit", 5}, {"prepare.clone", 10},
+	      {"turn.pinned", 20},   {"model.request", 20}, {"model.reply", 20},   {"turn.done", 20},
+	      {"call.intent", 20},   {"tool.start", 10},    {"tool.end", 20},	   {"call.result", 20},
+	      {"sync.fetched", 10},  {"ship.pushing", 2},   {"ship.pushed", 2},	   {"compact.pinned", 5},
+	      {"compact.reply", 5},  {"compact.done", 5},   {"approval.asked", 5}, {"approval.answered", 5},
+	      {"attach.written", 5}, {"attach.commit", 5},  {"attach.there", 5}};
 
 /* ---- the child ---- */
 
@@ -45,6 +51,10 @@ static const struct point {
  * result shows, so that it is kept in the sandbox. */
 static void script_for(int s, struct buf *out)
 {
+	for (int i = 0; i < 10 * (messages_max + rounds) && s >= TALKING; i++) /* an answer or a summary, as it comes */
+		buf_addf(out, "{\"text\":\"words %d %0*d\",\"delay_ms\":%d}\n", i, 500, 0, i % 4 * 10);
+	if (s >= TALKING)
+		return;
 	int steps = 2 * messages_max + 40 + (s < SHIPPING ? 2 * rounds : 0); /* a ship takes one too */
 	for (int i = 0; i < steps; i++)
 		buf_addf(out,
@@ -70,7 +80,8 @@ static void create_or_find(int s)
 	CLEAN_BUF struct buf script = BUF_INIT;
 	script_for(s, &script);
 	CLEAN_FREE char *path = face_script(file, buf_str(&script));
-	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\n---\nbegin %d\n", path, s);
+	CLEAN_FREE char *text = xasprintf("---\nmodel: script:%s\napprovals: %s\n---\nbegin %d\n", path,
+					  s >= ASKING && s < TALKING ? "on" : "off", s);
 	shared->id[s] = face_create(name, text);
 	if (!shared->id[s]) {
 		printf("# %s is refused: %s\n", name, face.last_error.text);
@@ -78,12 +89,50 @@ static void create_or_find(int s)
 	}
 }
 
+/* A file that goes with message m, or with a later one. */
+static void attach(int s, int m)
+{
+	if (shared->put[s][m])
+		return;
+	struct request *r = request_new(REQ_ATTACH, NULL, NULL);
+	r->session = shared->id[s];
+	r->name = xasprintf("file-%d-%d", s, m);
+	buf_adds(&r->text, r->name);
+	shared->put[s][m] = true;
+	if (!face_ask(r))
+		shared->kept[s][m] = true;
+	request_free(r);
+}
+
 static void send(int s, int m)
 {
+	if (s >= TALKING)
+		attach(s, m);
 	CLEAN_FREE char *text = xasprintf("message-%d-%d", s, m);
 	shared->sent[s][m] = true;
 	if (!face_do(REQ_MESSAGE, shared->id[s], text))
 		shared->acked[s][m] = true;
+}
+
+/* Until nothing runs, with a word for whatever waits for one. */
+static void settle(void)
+{
+	int64_t end = clock_mono_ms() + 4 * FACE_WAIT_MS;
+	for (int busy = 1; busy; face_drain(busy ? 20 : 0)) {
+		busy = 0;
+		for (int s = 0; s < SESSIONS; s++) {
+			const struct view *v = face.view[shared->id[s]];
+			busy += !v || !v->idle;
+			if (!v || !v->approval)
+				continue;
+			struct request *r = face_request(REQ_APPROVE, shared->id[s], "once");
+			r->number = v->approval;
+			face_ask(r);
+			request_free(r);
+		}
+		if (clock_mono_ms() > end)
+			_exit(8);
+	}
 }
 
 /* Lives until it is killed or everything is done. */
@@ -93,6 +142,11 @@ static void child_main(const char *kill_at, int messages, bool ship)
 		setenv("BERTHFS_KILL_AT", kill_at, 1);
 	if (face_start())
 		_exit(9);
+	CLEAN_BUF struct buf windows = BUF_INIT;
+	for (int s = TALKING; s < SESSIONS; s++)
+		buf_addf(&windows, "window.script:%s/crash%d.script = 8000\n", fixture_root, s);
+	buf_adds(&windows, "approvals.ask = bash\n");
+	face_config(buf_str(&windows));
 	face_drain(0);
 	for (int s = 0; s < SESSIONS; s++)
 		create_or_find(s);
@@ -100,15 +154,13 @@ static void child_main(const char *kill_at, int messages, bool ship)
 		for (int s = 0; s < SESSIONS; s++)
 			if (!shared->sent[s][m])
 				send(s, m);
-	for (int s = 0; s < SESSIONS; s++)
-		if (!face_wait_idle(shared->id[s]))
-			_exit(8);
+	settle();
+	for (int s = TALKING; s < SESSIONS; s++)
+		face_do(REQ_CTL, shared->id[s], "compact");
 	for (int s = 0; s < SHIPPING && ship; s++)
 		if (!face_do(REQ_SHIP, shared->id[s], ""))
 			shared->shipped[s] = true;
-	for (int s = 0; s < SESSIONS; s++)
-		if (!face_wait_idle(shared->id[s]))
-			_exit(8);
+	settle();
 	face_stop();
 	_exit(0);
 }
@@ -171,6 +223,26 @@ static void check_transcript(int s, const char *jsonl)
 	}
 }
 
+/* Files: each acknowledged one has gone with one message, and is in the sandbox. */
+static void check_attached(int s, const char *jsonl)
+{
+	const struct view *v = face.view[shared->id[s]];
+	for (int m = 0; m < messages_max; m++) {
+		CLEAN_FREE char *name = xasprintf("file-%d-%d", s, m);
+		CLEAN_FREE char *field = xasprintf("{\"name\":\"%s\"", name);
+		int n = count(jsonl, field);
+		for (size_t i = 0; i < v->n_attach; i++) /* acknowledged by nobody, and after the last message */
+			n += !strcmp(v->attach[i].name, name);
+		lost += shared->kept[s][m] && !n;
+		doubled += n > 1;
+		if (count(jsonl, field) &&
+		    strcmp(sh("cat state/sandboxes/%" PRId64 "/home/attach/*/%s", v->id, name), name)) {
+			printf("# %s is not in the sandbox\n", name);
+			lost++;
+		}
+	}
+}
+
 static void same_effects(const char *what, const struct buf *got, const struct buf *want)
 {
 	if (got->n < want->n)
@@ -190,6 +262,8 @@ static void check_effects(int s, const char *jsonl)
 	CLEAN_BUF struct buf got = BUF_INIT;
 	CLEAN_BUF struct buf want = BUF_INIT;
 	file_read(path, &got, 1 << 20, NULL);
+	if (s >= TALKING)
+		return;
 	int calls = count(jsonl, "\"kind\":\"tool_call\",\"id\"") / 2;
 	for (int i = 0; i < calls; i++)
 		buf_addf(&want, "line-%d\n", i);
@@ -230,6 +304,13 @@ static void check_tables(void)
 		 "FROM entries) WHERE f IS NOT NULL AND o<>f",
 		 "transcripts that do not join"},
 		{"SELECT count(*) FROM ships WHERE step<>''", "ships without an end"},
+		{"SELECT count(*)=0 FROM summaries", "compactions too few"},
+		{"SELECT count(*)-(SELECT count(*) FROM requests WHERE kind='summary' AND state='done') FROM summaries",
+		 "summaries made twice or lost"},
+		{"SELECT count(*) FROM summaries s WHERE NOT EXISTS (SELECT 1 FROM entries e WHERE e.session=s.session "
+		 "AND "
+		 "e.seq=s.made AND e.kind='notice')",
+		 "summaries that nobody was told of"},
 	};
 	struct db *db = NULL;
 	CLEAN_FREE char *path = at("state/berthfs.db");
@@ -252,7 +333,11 @@ static void check_kept(int s)
 	struct env *env = NULL;
 	CHECK_INT(env_open(&face.paths, "dir", id, NULL, &env, NULL), 0);
 	CHECK_STR(sh("ls state/sandboxes/%" PRId64 "/jobs/run | grep '[.][0-9]*[.][0-9]*$' || true", id), "");
-	for (const char *p = face_text(id, TEXT_TRANSCRIPT); (p = strstr(p, "all of it is in ")); p++) {
+	const char *all = face_text(id, TEXT_TRANSCRIPT);
+	int older = count(all, "all of it is in ") - KEPT_FILES; /* newer ones have pushed them out */
+	for (const char *p = all; (p = strstr(p, "all of it is in ")); p++) {
+		if (older-- > 0)
+			continue;
 		struct env_stat st = {0};
 		const char *from = p + strlen("all of it is in ");
 		CLEAN_FREE char *path = xstrndup(from, strcspn(from, " "));
@@ -287,6 +372,8 @@ static void oracle(void)
 		CHECK_INT(face.view[id]->unanswered, 0);
 		check_transcript(s, jsonl);
 		check_effects(s, jsonl);
+		if (s >= TALKING)
+			check_attached(s, jsonl);
 		check_kept(s);
 		if (s < SHIPPING)
 			check_ship(s);

@@ -391,3 +391,8 @@ void ctl_verbs(struct buf *out)
 {
 	buf_adds(out, "stop            end the run\n");
 }
+
+bool attach_is_image(const void *p, size_t n)
+{
+	return false;
+}

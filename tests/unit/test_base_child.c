@@ -227,6 +227,16 @@ TEST(many_at_once)
 
 int run_tests(void);
 #define main run_tests
+TEST(memory_is_limited)
+{
+	const char *argv[] = {"head", "-c", "1", "/dev/zero", NULL};
+	const char *big[] = {"sh", "-c", "x=$(head -c 300000000 /dev/zero | tr '\\\\0' x); echo ${#x}", NULL};
+	CLEAN_BUF struct buf said = BUF_INIT;
+	struct child small = {.argv = argv, .memory = 100 << 20}, c = {.argv = big, .memory = 100 << 20, .out = &said};
+	CHECK_INT(child_run(&small, NULL), 0);
+	CHECK(child_run(&c, NULL) != 0 || strcmp(buf_str(&said), "300000000\n"));
+}
+
 CHECK_MAIN()
 #undef main
 

@@ -120,7 +120,7 @@ TEST(the_default_file_is_true)
 			CHECK(!"a default is a good value");
 		}
 		buf_addf(&bare, "%s\n", line + 1);
-		keys += strncmp(line, "#price.", 7) != 0; /* an example of a family */
+		keys += strncmp(line, "#price.", 7) && strncmp(line, "#window.", 8); /* examples of families */
 	}
 	CHECK_INT(keys, CONFIG_KEYS);
 	struct config *all = parse(buf_str(&bare));
@@ -131,6 +131,20 @@ TEST(the_default_file_is_true)
 	config_put(plain);
 	config_put(c);
 	config_put(all);
+}
+
+TEST(windows)
+{
+	struct config *c = parse("model.window = 50000\nwindow.a = 9000\n"), *plain = parse("");
+	CHECK_INT(config_window(c, "a"), 9000);
+	CHECK_INT(config_window(c, "b"), 50000);
+	CHECK_INT(config_window(plain, "a"), 0);
+	config_put(c);
+	config_put(plain);
+	static const char *const bad[] = {"model.window = 12", "model.window = many", "window.a = -1", "window.a = 1e9",
+					  "window.a ="};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		CHECK_INT(config_line(bad[i], strlen(bad[i]), &err), -EINVAL);
 }
 
 TEST(one_line_alone)

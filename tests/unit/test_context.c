@@ -105,6 +105,7 @@ static void damage(void)
 static int store(int64_t session)
 {
 	int rc = db_run(db, NULL, "DELETE FROM entries", "");
+	rc = rc ? rc : db_run(db, NULL, "DELETE FROM summaries", "");
 	for (int i = 0; i < n_entries && !rc; i++)
 		rc = db_run(db, NULL, "INSERT INTO entries VALUES(?,?,0,?,1,?,'',0,0)", "iitt", session, (int64_t)i + 1,
 			    entries[i].kind, entries[i].body);
@@ -156,6 +157,20 @@ static const char *fault(const struct context *c)
 	return NULL;
 }
 
+/* The first item is what a compaction left, and nothing from before it is there. */
+static const char *fault_of_summary(const struct context *c, int64_t cut)
+{
+	if (!c->n || c->items[0].kind != ITEM_USER || !strstr(c->items[0].text, "SUM"))
+		return "no summary at the begin";
+	size_t users = 0, left = 0;
+	for (size_t i = 1; i < c->n; i++)
+		users += c->items[i].kind == ITEM_USER || c->items[i].kind == ITEM_ASSISTANT;
+	for (int i = (int)cut; i < n_entries; i++)
+		left += !strcmp(entries[i].kind, "user") || !strcmp(entries[i].kind, "ship") ||
+			!strcmp(entries[i].kind, "assistant");
+	return users > left ? "more than what follows the cut" : NULL;
+}
+
 static void print_case(const struct context *c)
 {
 	static const char *const names[] = {"user", "assistant", "call", "result"};
@@ -195,6 +210,37 @@ TEST(undamaged_histories)
 		bool ok = !store(1) && well_formed(1000);
 		for (int cut = 0; cut <= n_entries && ok; cut++) /* a restart in the middle of anything */
 			ok = well_formed(cut);
+		CHECK(ok);
+		forget();
+		if (!ok)
+			break;
+	}
+}
+
+/* Compactions at any place: in the middle of a group, of nothing, of all, several of them, in damaged histories too. */
+TEST(compacted_histories)
+{
+	for (unsigned round = 0; round < 3000; round++) {
+		seed = round * 31337 + 5;
+		make_history();
+		for (int n = (int)chance(4); n > 0 && n_entries; n--)
+			damage();
+		bool ok = !store(1);
+		int64_t made = 0, cut = 0;
+		for (int n = 1 + (int)chance(3); n > 0 && ok; n--) {
+			made += 1 + chance(30);
+			cut += chance((unsigned)(made - cut) + 1);
+			ok = !db_run(db, NULL, "INSERT INTO summaries(session,made,cut,text) VALUES(1,?,?,'SUM')", "ii",
+				     made, cut);
+			struct context c = {0};
+			ok = ok && well_formed(made) && well_formed(1000) && well_formed(made - 1);
+			ok = ok && !context_build(db, 1, made + 300, &c, NULL);
+			const char *wrong = ok ? fault_of_summary(&c, cut) : NULL;
+			if (wrong)
+				printf("# seed %u: %s\n", round, wrong);
+			ok = ok && !wrong;
+			context_release(&c);
+		}
 		CHECK(ok);
 		forget();
 		if (!ok)

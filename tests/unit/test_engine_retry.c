@@ -75,6 +75,29 @@ TEST(wall_time_is_a_limit_and_survives_a_restart)
 	face_config("");
 }
 
+/* The clock was set back while no daemon ran: what was due in a minute is not due in years. */
+TEST(a_wait_is_bounded_whatever_the_clock_says)
+{
+	face_config("retry.limit = 300 s\n");
+	int64_t id = face_session("clock", "{\"error\":529,\"retry_after\":100}\n" SAY("fine"), "go");
+	CHECK(face_wait(id, "retrying in"));
+	face_stop();
+	sh("command -v sqlite3 >/dev/null && sqlite3 state/berthfs.db 'UPDATE sessions SET "
+	   "retry_ms=retry_ms+315360000000 "
+	   "WHERE id=%" PRId64
+	   "' || python3 -c \"import sqlite3; d=sqlite3.connect('state/berthfs.db'); d.execute('UPDATE "
+	   "sessions SET retry_ms=retry_ms+315360000000 WHERE id=%" PRId64 "'); d.commit()\"",
+	   id, id);
+	CHECK_INT(face_start(), 0);
+	for (int64_t end = clock_mono_ms() + FACE_WAIT_MS;
+	     (seconds_left(id) < 0 || seconds_left(id) > 300) && clock_mono_ms() < end;)
+		face_drain(50);
+	CHECK(seconds_left(id) > 200 && seconds_left(id) <= 300);
+	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
+	CHECK(face_wait_idle(id));
+	face_config("");
+}
+
 TEST(a_wait_survives_a_restart)
 {
 	int64_t id = face_session("durable", "{\"error\":529,\"retry_after\":100}\n" SAY("fine"), "go");

@@ -361,6 +361,39 @@ TEST(merge_refusals)
 }
 
 /* The user's settings must not turn it into anything but a fast-forward. */
+/* A file of the work tree that is git's settings as well: who writes commits would write settings. */
+TEST(merge_refuses_to_bring_settings)
+{
+	static const struct {
+		const char *set;
+		bool refused;
+	} cases[] = {
+		{"git config include.path ../.gitconfig", true},
+		{"git config include.path ../missing/dir/conf", true},
+		{"git config 'includeIf.onbranch:elsewhere.path' ../.gitconfig", true},
+		{"git config include.path \"$PWD/.gitconfig\"", true},
+		{"git config include.path \"$PWD/x/../.gitconfig\"", true},
+		{"ln -s ../.gitconfig .git/link; git config include.path link", true},
+		{"echo '[include] path = ../.gitconfig' >.git/outer; git config include.path outer", true},
+		{"git config --global include.path \"$PWD/.gitconfig\"", true},
+		{"git config include.path ../../elsewhere", false},
+		{"git config include.path other; : >.git/other", false},
+		{"true", false},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct err e;
+		ahead("echo '[core] x = y' >.gitconfig");
+		sh("cd app; : >../elsewhere; %s", cases[i].set);
+		enum repo_merge got = merge(&e);
+		if (cases[i].refused != (got == REPO_MERGE_REFUSED))
+			printf("# %s: %s\n", cases[i].set, e.text);
+		CHECK_INT(got, cases[i].refused ? REPO_MERGE_REFUSED : REPO_MERGE_DONE);
+		if (cases[i].refused)
+			CHECK(got != REPO_MERGE_REFUSED || strstr(e.text, "settings of your git") != NULL);
+		sh("git config --global --unset-all include.path || true");
+	}
+}
+
 TEST(merge_settings)
 {
 	static const char *const settings[] = {
