@@ -263,7 +263,7 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	b->db_path = xasprintf("%s/berthfs.db", opt->paths->state);
 	b->started_ms = clock_real_ms();
 	pthread_mutex_init(&b->lock, NULL);
-	b->link = opt->gateway ? gate_link_new(b) : NULL;
+	b->link = opt->gateway ? gate_link_new(b, opt->log_fd) : NULL;
 	int rc = start_parts(b, err);
 	if (rc) {
 		backend_stop(b);

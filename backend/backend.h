@@ -105,6 +105,7 @@ struct view {
 	uint64_t version;    /* grows with every change of this session */
 	char *value[VALUE_KINDS];
 	int64_t value_ms[VALUE_KINDS];
+	char *uncommitted; /* second line of `status` while nothing runs: what is not committed in the sandbox, or "" */
 	char *setting[SETTING_KINDS];
 	int64_t setting_ms[SETTING_KINDS];
 	struct text_info text[TEXT_KINDS];
@@ -264,6 +265,7 @@ struct backend_options {
 	const struct paths *paths;
 	struct queue *notes; /* of the face; struct note items, freed by the face with note_free() */
 	const char *mount;   /* absolute mount point: projects inside it are refused */
+	int log_fd;	     /* of the gateway's log; 0: standard error, as it is now */
 	bool gateway;	     /* start and watch the gateway; paths->self has to be this program */
 };
 
@@ -290,3 +292,7 @@ int backend_show(const struct paths *paths, const char *name, int fd, struct err
 /* `berthfs doctor`: one line a finding about git, config and models. */
 void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
 		    void *arg);
+/* `berthfs models`: a line each for what can be used and for what cannot, with what to do. The number of models that
+ * can be used, or -errno. Asks servers on this machine or its LAN; some seconds at most. */
+int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		   void *arg, struct err *err);

@@ -19,6 +19,7 @@
 #include "gate_link.h"
 #include "gateway/gateway.h"
 #include "model.h"
+#include "providers.h"
 #include "repo.h"
 #include "requests.h"
 #include "sandbox/sandbox.h"
@@ -120,8 +121,14 @@ static int judge(struct backend *b, struct db *db, struct request *r, const stru
 	n->setting[SETTING_APPROVALS] = xstrdup(choice(d, DRAFT_APPROVALS, c, CONFIG_APPROVALS));
 	n->sandbox = xstrdup(choice(d, DRAFT_SANDBOX, c, CONFIG_SANDBOX));
 	n->size = xstrdup(choice(d, DRAFT_SIZE, c, CONFIG_SIZE));
+	if (!*n->setting[SETTING_MODEL]) {
+		free(n->setting[SETTING_MODEL]);
+		n->setting[SETTING_MODEL] = providers_default(b->paths);
+		if (!n->setting[SETTING_MODEL])
+			n->setting[SETTING_MODEL] = xstrdup("");
+	}
 	rc = rc ? rc : check_sandbox(n->sandbox, c, err);
-	rc = rc ? rc : model_check(n->setting[SETTING_MODEL], n->project, err);
+	rc = rc ? rc : model_check(c, n->setting[SETTING_MODEL], n->project, err);
 	config_put(c);
 	return rc;
 }
@@ -211,8 +218,11 @@ static bool setting_run(struct backend *b, struct db *db, struct request *r)
 	r->rc = r->rc ? r->rc : session_load(db, r->session, &s, &r->err);
 	if (!r->rc && !s)
 		r->rc = err_set(&r->err, ESHUTDOWN, "this session has ended");
-	if (!r->rc && r->setting == SETTING_MODEL)
-		r->rc = model_check(buf_str(&r->text), s->project, &r->err);
+	if (!r->rc && r->setting == SETTING_MODEL) {
+		struct config *c = backend_config(b);
+		r->rc = model_check(c, buf_str(&r->text), s->project, &r->err);
+		config_put(c);
+	}
 	session_free(s);
 	if (r->rc || r->setting != SETTING_NETWORK) {
 		if (!r->rc)

@@ -16,6 +16,7 @@
 #include "context.h"
 #include "killpoint.h"
 #include "model.h"
+#include "models.h"
 #include "transcript.h"
 #include "turn.h"
 #include "usage.h"
@@ -29,23 +30,12 @@
 #define SUMMARY_BYTES (64 << 10) /* of a summary that are kept */
 #define UNKNOWN	      128000	 /* tokens of a model that no table knows */
 
-/* Begin of a model's name -> tokens. A wrong one costs an early summary, or an error of the provider that leads to one.
- */
-static const struct {
-	const char *prefix;
-	int64_t tokens;
-} windows[] = {
-	{"script:", 0}, {"claude-", 200000}, {"gpt-5", 272000}, {"gpt-4.1", 1000000}, {"gpt-4", 128000},
-	{"o1", 200000}, {"o3", 200000},	     {"o4", 200000},	{"gemini-", 1000000},
-};
-
 int64_t compact_window(const struct config *c, const char *model)
 {
-	int64_t set = config_window(c, model);
-	for (size_t i = 0; !set && i < ARRAY_LEN(windows); i++)
-		if (!strncmp(model, windows[i].prefix, strlen(windows[i].prefix)))
-			return windows[i].tokens;
-	return set ? set : UNKNOWN;
+	int64_t most = config_window(c), takes = models_window(c, model);
+	if (!takes && strncmp(model, "script:", 7) != 0)
+		takes = UNKNOWN;
+	return most && (!takes || most < takes) ? most : takes;
 }
 
 int64_t compact_window_of(struct worker *w)
@@ -282,6 +272,8 @@ static int ask(struct compaction *c, struct model_fault *fault, struct err *err)
 				  .system = compact_prompt,
 				  .context = &ctx,
 				  .plain = true,
+				  .backend = w->b,
+				  .session = w->s,
 				  .cancel = &w->cancel,
 				  .text = turn_no_stream};
 	rc = kind->run(&q, &c->reply, fault, err);

@@ -14,6 +14,7 @@
 #include "backend/base/text.h"
 #include "backend/base/utf8.h"
 #include "gate.h"
+#include "models.h"
 
 #define WINDOW_MIN 1000 /* tokens; a prompt alone takes half of it */
 #define WINDOW_MAX 100000000
@@ -29,7 +30,9 @@ static const struct key {
 	const char *later; /* words that are known but not built yet */
 	const char *about;
 } keys[CONFIG_KEYS] = {
-	[CONFIG_MODEL] = {"model", "", ANY, NULL, NULL, "model of new sessions: script:FILE answers from a file"},
+	[CONFIG_MODEL] = {"model", "", ANY, NULL, NULL,
+			  "model of new sessions: a name that `berthfs models` lists, PROVIDER/NAME, or script:FILE, "
+			  "which answers from a file; empty: a usual one of the first provider with a key"},
 	[CONFIG_PROJECT] = {"project", "", ANY, NULL, NULL,
 			    "project of new sessions; empty: the git checkout that the writing process stands in"},
 	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm dir", "container host", "where the tools of a session run"},
@@ -66,29 +69,39 @@ static const struct key {
 	[CONFIG_SHIP_HOSTS] = {"ship.hosts", "", LATER, NULL, NULL, "hosts that a push asks for"},
 	[CONFIG_RETRY_LIMIT] = {"retry.limit", "1 h", SECONDS, NULL, NULL,
 				"how long a failing model request is tried again before the run fails"},
+	[CONFIG_ANSWER_BEGIN] = {"answer.begin-timeout", "10 m", SECONDS, NULL, NULL,
+				 "how long a model may take until its answer begins; local servers load it first"},
+	[CONFIG_ANSWER_IDLE] = {"answer.idle-timeout", "3 m", SECONDS, NULL, NULL,
+				"how long an answer that has begun may be silent"},
 	[CONFIG_OUTPUT_LIMIT] =
 		{"output.limit", "64", COUNT, NULL, NULL,
 		 "MiB of tool output that a session's transcript keeps; beyond, a few lines of each result"},
 	[CONFIG_WINDOW] =
 		{"model.window", "auto", WINDOW, NULL, NULL,
-		 "tokens that a model takes; auto: by a table of known models; older parts are summed up before"},
+		 "no model is given more tokens than this (auto: what it takes); older parts are summed up before"},
 	[CONFIG_PROTECTED] =
 		{"protected", NULL, PATTERNS, NULL, NULL,
 		 "files that read, write and edit refuse: NAME, DIR/NAME, DIR/ with all below, !NAME is none"},
 };
 
 /* Keys that stand for many: PREFIX and a name of the user's choice. */
-static int check_price(const char *value, struct err *err);
-static int check_provider(const char *value, struct err *err);
-static int check_window(const char *value, struct err *err);
+static int check_price(const char *name, const char *value, struct err *err);
 static const struct family {
-	const char *prefix, *name, *example, *about; /* name NULL: not built yet, so not listed */
-	int (*check)(const char *value, struct err *err);
+	const char *prefix, *name, *example, *about;
+	int (*check)(const char *name, const char *value, struct err *err);
 } families[] = {
-	{"provider.", NULL, NULL, NULL, check_provider},
+	{"provider.", "provider.NAME.url", "http://127.0.0.1:11434",
+	 "a server of models. Beside url: kind = anthropic, openai or responses (what it speaks); key = NAME (of "
+	 "gateway/keys); ca = FILE (of certificates); "
+	 "quirks = max-tokens no-usage tool-name null-content",
+	 models_check_provider},
+	{"model.", "model.NAME.provider", "NAME",
+	 "about a model that the table lacks or has otherwise. Beside provider: id, window and max-output (tokens), "
+	 "thinking = "
+	 "off, on, adaptive, summarized, low, medium, high, xhigh, max or tokens; images = yes or no",
+	 models_check_model},
 	{"price.", "price.MODEL", "3 15 0.3", "dollars for a million tokens: in, out, cached in (if left out: as in)",
 	 check_price},
-	{"window.", "window.MODEL", "200000", "tokens that this model takes; goes before model.window", check_window},
 };
 
 static const struct family *family_of(const char *name)
@@ -155,11 +168,6 @@ static int check_window(const char *value, struct err *err)
 		       WINDOW_MAX, value);
 }
 
-static int check_provider(const char *value, struct err *err)
-{
-	return err_set(err, EOPNOTSUPP, "providers cannot be set yet; possible now: model = script:FILE");
-}
-
 static int check_later(const struct key *k, const char *value, struct err *err)
 {
 	if (!strcmp(value, k->fallback))
@@ -170,9 +178,15 @@ static int check_later(const struct key *k, const char *value, struct err *err)
 
 static int check_model(const char *value, struct err *err)
 {
-	if (!*value || (!strncmp(value, "script:", 7) && value[7]))
-		return 0;
-	return err_set(err, EOPNOTSUPP, "the model \"%.60s\" cannot be reached yet; possible now: script:FILE", value);
+	if (!strncmp(value, "script:", 7))
+		return value[7] ? 0 : err_set(err, EINVAL, "script: needs the FILE that answers come from");
+	if (!strcmp(value, "claude-code") || !strncmp(value, "claude-code:", 12))
+		return err_set(err, EOPNOTSUPP,
+			       "the installed CLI as a model is not built yet; possible now: models that a provider "
+			       "serves (berthfs models lists them) and script:FILE");
+	if (strlen(value) >= MODEL_NAME || value[strcspn(value, " \t\"\\")])
+		return err_set(err, EINVAL, "\"%.60s\" is no model's name; berthfs models lists what there is", value);
+	return 0;
 }
 
 static int check_ship(const char *value, struct err *err)
@@ -256,7 +270,7 @@ static bool price_of(const char *text, struct price *p)
 	return n >= 2 && !text[strspn(text, " \t")];
 }
 
-static int check_price(const char *value, struct err *err)
+static int check_price(const char *name, const char *value, struct err *err)
 {
 	struct price p;
 	return price_of(value, &p)
@@ -275,11 +289,8 @@ bool config_price(const struct config *c, const char *model, struct price *out)
 	return false;
 }
 
-int64_t config_window(const struct config *c, const char *model)
+int64_t config_window(const struct config *c)
 {
-	for (size_t i = 0; i < c->n_extra; i++)
-		if (!strncmp(c->extra[i].name, "window.", 7) && !strcmp(c->extra[i].name + 7, model))
-			return atoll(c->extra[i].value);
 	return strcmp(c->value[CONFIG_WINDOW], "auto") ? atoll(c->value[CONFIG_WINDOW]) : 0;
 }
 
@@ -289,8 +300,7 @@ static void unknown_key(const char *name, struct err *err)
 	for (int i = 0; i < CONFIG_KEYS; i++)
 		buf_addf(&list, "%s%s", i ? ", " : "", keys[i].name);
 	for (size_t i = 0; i < ARRAY_LEN(families); i++)
-		if (families[i].name)
-			buf_addf(&list, ", %s", families[i].name);
+		buf_addf(&list, ", %s", families[i].name);
 	err_set(err, EINVAL, "unknown key \"%.60s\"; known: %s", name, buf_str(&list));
 }
 
@@ -313,7 +323,7 @@ static int split(char *line, const struct key **key, char **name, char **value, 
 		return check(*key, *value, err);
 	const struct family *f = family_of(*name);
 	if (f)
-		return f->check(*value, err);
+		return f->check(*name, *value, err);
 	unknown_key(*name, err);
 	return -EINVAL;
 }
@@ -326,7 +336,7 @@ int config_line(const char *line, size_t n, struct err *err)
 	return split(copy, &k, &name, &value, err);
 }
 
-static const char *extra(const struct config *c, const char *name)
+const char *config_extra(const struct config *c, const char *name)
 {
 	for (size_t i = 0; i < c->n_extra; i++)
 		if (!strcmp(c->extra[i].name, name))
@@ -344,7 +354,7 @@ static int take_line(struct config *c, char *line, int no, int seen[CONFIG_KEYS]
 		return rc;
 	if (k && seen[k - keys])
 		return err_set(err, EINVAL, "%s stands twice, first in line %d", name, seen[k - keys]);
-	if (!k && extra(c, name))
+	if (!k && config_extra(c, name))
 		return err_set(err, EINVAL, "%s stands twice", name);
 	if (k) {
 		seen[k - keys] = no;
@@ -414,6 +424,5 @@ void config_default_text(struct buf *out)
 	for (int i = 0; i < CONFIG_KEYS; i++)
 		buf_addf(out, "\n# %s\n#%s = %s\n", keys[i].about, keys[i].name, fallback(i));
 	for (size_t i = 0; i < ARRAY_LEN(families); i++)
-		if (families[i].name)
-			buf_addf(out, "\n# %s\n#%s = %s\n", families[i].about, families[i].name, families[i].example);
+		buf_addf(out, "\n# %s\n#%s = %s\n", families[i].about, families[i].name, families[i].example);
 }

@@ -30,6 +30,8 @@ enum config_key {
 	CONFIG_PROTECTED,
 	CONFIG_RETRY_LIMIT,
 	CONFIG_OUTPUT_LIMIT,
+	CONFIG_ANSWER_BEGIN,
+	CONFIG_ANSWER_IDLE,
 	CONFIG_WINDOW,
 	CONFIG_APPROVALS_ASK,
 	CONFIG_KEYS,
@@ -59,7 +61,8 @@ struct price {
 	double in, out, cached;
 };
 bool config_price(const struct config *c, const char *model, struct price *out); /* false: no `price.MODEL` is set */
-int64_t config_window(const struct config *c, const char *model); /* tokens that are set for it, 0: none are */
+const char *config_extra(const struct config *c, const char *name);		 /* value of a family's key, or NULL */
+int64_t config_window(const struct config *c);					 /* model.window in tokens, 0: auto */
 int64_t config_int(const struct config *c, enum config_key key);
 /* The file of a first start: every key with its default, commented out. */
 void config_default_text(struct buf *out);

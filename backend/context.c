@@ -23,6 +23,7 @@ static void item_release(struct item *i)
 	free(i->text);
 	free(i->thinking);
 	free(i->model);
+	free(i->replay);
 	free(i->id);
 	free(i->name);
 	free(i->input);
@@ -161,6 +162,7 @@ static void add_entry(struct context *c, enum entry_kind kind, const cJSON *o)
 		i->text = copy(o, "text");
 		i->model = copy(o, "model");
 		i->thinking = json_str(o, "thinking") ? copy(o, "thinking") : NULL;
+		i->replay = json_get(o, "replay") ? cJSON_PrintUnformatted(json_get(o, "replay")) : NULL;
 		return;
 	case ENTRY_TOOL_CALL: add_call(c, o); return;
 	case ENTRY_TOOL_RESULT: add_result(c, o); return;

@@ -24,6 +24,7 @@ struct item {
 	char *text;		   /* USER, ASSISTANT, RESULT */
 	char *thinking;		   /* ASSISTANT, or NULL */
 	char *model;		   /* ASSISTANT: the one that wrote it */
+	char *replay;		   /* ASSISTANT: blocks that only that model understands; see answer.h; or NULL */
 	char *id;		   /* CALL, RESULT */
 	char *name;		   /* CALL, RESULT */
 	char *input;		   /* CALL: JSON object */

@@ -37,6 +37,7 @@ static const struct {
 	{"invalid_api_key", FAULT_NEVER, true},
 	{"model_not_found", FAULT_NEVER, true},
 	{"content_policy_violation", FAULT_NEVER, true},
+	{"invalid_prompt", FAULT_NEVER, true},
 	{"ramp_limit_exceeded", FAULT_RETRY, false},
 	{"rate_limit_error", FAULT_RETRY, false},
 	{"rate_limit_exceeded", FAULT_RETRY, false},
@@ -72,7 +73,9 @@ static const char *const overflows[] = {"prompt is too long",
 					"maximum prompt length",
 					"reduce the length",
 					"exceeded model token limit",
-					"range of input length"};
+					"range of input length",
+					"exceed context limit",
+					"exceeds the context limit"};
 static const char *const spent[] = {"insufficient_quota",
 				    "insufficient quota",
 				    "exceeded your current quota",

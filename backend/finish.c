@@ -62,6 +62,8 @@ static int texts_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 {
 	struct texts *t = arg;
 	int rc = text_put(tx, s, "diff", &t->diff, &s->diff, err);
+	if (*s->uncommitted)
+		buf_addf(&t->changes, " %s\n", s->uncommitted);
 	rc = rc ? rc : text_put(tx, s, "changes", &t->changes, &s->changes, err);
 	return rc ? rc : text_put(tx, s, "commits", &t->commits, &s->commits, err);
 }
@@ -94,6 +96,23 @@ int finish_texts(struct worker *w, const char *base, const char *head, struct er
 
 /* ---- sync ---- */
 
+/* What is not committed, for `status` and `changes`: "2 files not committed in the sandbox: a.txt, b.txt". */
+static int note_uncommitted(struct tx *tx, struct session *s, const struct sync_result *r, struct err *err)
+{
+	CLEAN_BUF struct buf words = BUF_INIT;
+	struct text_info info;
+	if (r->uncommitted)
+		buf_addf(&words, "%zu file%s not committed in the sandbox%s%s%s", r->uncommitted,
+			 r->uncommitted == 1 ? "" : "s", r->named ? ": " : "", r->names,
+			 r->named && r->named < r->uncommitted ? ", ..." : "");
+	if (!strcmp(s->uncommitted, buf_str(&words)))
+		return 0;
+	session_set(&s->uncommitted, buf_str(&words));
+	s->changed_ms = tx->now_ms;
+	int rc = text_put(tx, s, "uncommitted", &words, &info, err);
+	return rc || !words.n ? rc : log_add(tx, s, words.p, err);
+}
+
 static int synced_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	const struct sync_result *r = arg;
@@ -107,11 +126,7 @@ static int synced_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 		rc = log_add(tx, s, line, err);
 		rc = rc ? rc : tx_event(tx, s, "synced", r->head, err);
 	}
-	if (!rc && r->uncommitted) {
-		CLEAN_FREE char *line = xasprintf("%zu file%s in the sandbox %s not committed", r->uncommitted,
-						  r->uncommitted == 1 ? "" : "s", r->uncommitted == 1 ? "is" : "are");
-		rc = log_add(tx, s, line, err);
-	}
+	rc = rc ? rc : note_uncommitted(tx, s, r, err);
 	if (!rc && *r->left.text) {
 		rc = log_add(tx, s, r->left.text, err);
 		rc = rc ? rc : tx_error(tx, s->id, "branch", &r->left, err);

@@ -11,6 +11,7 @@
 #include "backend/base/mem.h"
 #include "engine.h"
 #include "gate_private.h"
+#include "killpoint.h"
 
 #define PAIRS 16
 
@@ -82,6 +83,7 @@ int gate_sandbox(struct worker *w, struct err *err)
 	CLEAN_FREE char *socket = gate_sandbox_socket(w->b, w->id);
 	rc = gate_mint_sandbox(l, w->s, socket, token, err);
 	if (!rc) {
+		killpoint("gate.minted");
 		make_pairs(&v, url, token);
 		rc = env_set_environ(w->env, (const char *const *)v.p, err);
 		pairs_release(&v);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 #define STEADY_MS  30000 /* up for so long: the next failure is the first one again */
 #define BACKOFF_MS 10000 /* the longest wait between two tries */
 #define WAIT_MS	   10000 /* for a gateway that starts */
+#define SILENT_MAX 2	 /* looks in a row without an answer (10 s each) */
 
 bool gate_stopping(struct gate_link *l)
 {
@@ -118,11 +120,36 @@ static void lost(struct gate_link *l)
 	tell(l, "%s", "has ended; starting it again");
 }
 
+/* Takes what the line says; false when it has ended. */
+static bool read_line(struct gate_link *l)
+{
+	char text[64];
+	ssize_t n;
+	while ((n = recv(l->line, text, sizeof text, MSG_DONTWAIT)) > 0)
+		;
+	return n < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+/* One that does not answer, or cannot be reached any more because its sockets were removed, and does not end either,
+ * would be in the way of the next one for ever. */
+static void end_useless(struct gate_link *l, int rc, const struct err *why)
+{
+	uid_t uid;
+	pid_t pid;
+	bool lives = read_line(l); /* our line to it: then the pid is right, too */
+	if (lives && !unix_peer(l->line, &uid, &pid) && pid > 1) {
+		tell(l, "is of no use any more and is ended: %s", why->text);
+		kill(pid, rc == -ETIMEDOUT ? SIGKILL : SIGTERM);
+	}
+	l->silent = 0;
+	lost(l);
+}
+
 static void bring_up(struct gate_link *l)
 {
 	struct err why = ERR_INIT;
 	struct config *c = backend_config(l->b);
-	struct gateway_options o = {.sync_each = !strcmp(c->value[CONFIG_LEDGER_SYNC], "each")};
+	struct gateway_options o = {.sync_each = !strcmp(c->value[CONFIG_LEDGER_SYNC], "each"), .log_fd = l->log_fd};
 	config_put(c);
 	bool there = gateway_running(l->b->paths);
 	int rc = gateway_start(l->b->paths, &o, &why);
@@ -167,16 +194,6 @@ static void tell_options(struct gate_link *l)
 
 /* ---- the thread ---- */
 
-/* Takes what the line says; false when it has ended. */
-static bool read_line(struct gate_link *l)
-{
-	char text[64];
-	ssize_t n;
-	while ((n = recv(l->line, text, sizeof text, MSG_DONTWAIT)) > 0)
-		;
-	return n < 0 && (errno == EAGAIN || errno == EINTR);
-}
-
 static void one_round(struct gate_link *l)
 {
 	struct err why = ERR_INIT;
@@ -189,10 +206,12 @@ static void one_round(struct gate_link *l)
 		l->looked_ms = clock_mono_ms();
 		tell_options(l);
 		int rc = gate_look(l, &why);
-		if (rc)
-			lost(l);
-		else if (l->state != GATE_UP)
-			enter(l, GATE_UP, NULL);
+		if (rc == -ETIMEDOUT && ++l->silent < SILENT_MAX)
+			gate_want(l);
+		else if (rc)
+			end_useless(l, rc, &why);
+		else
+			l->silent = 0;
 	} else if (l->line >= 0) {
 		lost(l);
 	}
@@ -289,11 +308,12 @@ static bool sandbox_is_up(struct gate_link *l)
 	return up;
 }
 
-struct gate_link *gate_link_new(struct backend *b)
+struct gate_link *gate_link_new(struct backend *b, int log_fd)
 {
 	struct gate_link *l = xcalloc(1, sizeof *l);
 	pthread_condattr_t attr;
 	l->b = b;
+	l->log_fd = log_fd;
 	l->line = -1;
 	l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&l->lock, NULL);

@@ -14,7 +14,7 @@ struct worker;
 
 #define GATE_TOKEN 80 /* bytes for a token with its NUL */
 
-struct gate_link *gate_link_new(struct backend *b);
+struct gate_link *gate_link_new(struct backend *b, int log_fd);
 /* After the store is there. It returns at once; the gateway comes up meanwhile. */
 int gate_link_start(struct gate_link *l, struct err *err);
 /* Once nobody asks any more, and before the store ends. The gateway is told to end, unless a sandbox is up: then the

@@ -101,13 +101,13 @@ static bool keep_times(struct gateway_view *v, const struct gateway_view *old)
 	bool policy = same(v->policy, old->policy) && same(v->draft, old->draft), head = same(v->head, old->head),
 	     tokens = same(v->tokens, old->tokens), ledger = v->ledger.size == old->ledger.size,
 	     keys = same_keys(v, old) && old->keys_ms;
-	if (policy)
+	if (policy && old->policy_ms)
 		v->policy_ms = old->policy_ms;
-	if (head)
+	if (head && old->head_ms)
 		v->head_ms = old->head_ms;
-	if (tokens)
+	if (tokens && old->tokens_ms)
 		v->tokens_ms = old->tokens_ms;
-	if (ledger)
+	if (ledger && old->ledger.changed_ms)
 		v->ledger.changed_ms = old->ledger.changed_ms;
 	if (keys)
 		v->keys_ms = old->keys_ms;
@@ -124,6 +124,8 @@ static struct gateway_view *copy_of(const struct gateway_view *from)
 	v->tokens = xstrdup(from->tokens);
 	v->ledger = from->ledger;
 	v->policy_ms = from->policy_ms;
+	v->head_ms = from->head_ms;
+	v->tokens_ms = from->tokens_ms;
 	v->keys_ms = from->keys_ms;
 	v->n_keys = from->n_keys;
 	v->keys = xcalloc(v->n_keys + 1, sizeof *v->keys);
@@ -217,6 +219,9 @@ int gate_look(struct gate_link *l, struct err *err)
 	v->ledger = (struct text_info){size, clock_real_ms()};
 	pthread_mutex_lock(&l->lock);
 	bool other = replace(l, v);
+	l->state = GATE_UP; /* before anybody is shown that it runs */
+	l->why = ERR_INIT;
+	pthread_cond_broadcast(&l->change);
 	pthread_mutex_unlock(&l->lock);
 	if (other)
 		publish(l);

@@ -15,6 +15,7 @@ enum gate_state {
 
 struct gate_link {
 	struct backend *b;
+	int log_fd; /* the gateway's standard error */
 	pthread_t thread, asker;
 	bool has_thread, has_asker;
 	struct queue asks; /* requests of the face */
@@ -29,23 +30,27 @@ struct gate_link {
 	struct gateway_view *view; /* a reference */
 	char *draft;		   /* a written policy that does not hold, or NULL */
 
-	pthread_mutex_t minting; /* one token is made or revoked at a time, also while the gateway is asked */
-	struct map engine;	 /* session's number to the engine's token; guarded by minting */
-	struct map sandboxes;	 /* sessions whose sandbox had a token at the last look; guarded by minting */
+	/* One token is made or revoked at a time. The one lock that is held while the gateway is asked, by threads that
+	 * may block; its client never calls back. */
+	pthread_mutex_t minting;
+	struct map engine;    /* session's number to the engine's token; guarded by minting */
+	struct map sandboxes; /* sessions whose sandbox had a token at the last look; guarded by minting */
 
 	/* of the link's thread */
 	struct db *db;
 	int line;			       /* gateway_attach(); -1: not connected */
 	int64_t looked_ms, up_ms, next_try_ms; /* CLOCK_MONOTONIC */
-	int tries;			       /* failed starts in a row */
-	char *listen, *listen_words;	       /* settings as they were last told, and what came of it */
+	int silent;
+	int tries;		     /* failed starts in a row */
+	char *listen, *listen_words; /* settings as they were last told, and what came of it */
 	bool sync_each;
 	bool told;
 	bool tell_lives; /* this gateway has not been told by what to know that a sandbox lives */
 };
 
 /* ---- gate_look.c; the link's thread ---- */
-/* Brings tokens into line with the sessions, reads what the tree shows; -errno: the gateway does not answer. */
+/* Brings tokens into line with the sessions, reads what the tree shows, and is up then; -errno: the gateway does not
+ * answer. */
 int gate_look(struct gate_link *l, struct err *err);
 /* The state has changed, or the draft: what was read last is shown with it. Any thread. */
 void gate_show(struct gate_link *l);

@@ -171,12 +171,14 @@ static int look_up(struct gate_link *l, const char *session, struct truth *t)
 	struct rows r;
 	*t = (struct truth){0};
 	int rc = db_query(l->db, &r, NULL,
-			  "SELECT sandbox_state LIKE '% running%' OR sandbox_state LIKE '% paused%', network "
-			  "FROM sessions WHERE id=? AND destroyed_ms IS NULL",
+			  "SELECT sandbox_state LIKE '% running%' OR sandbox_state LIKE '% paused%', network, "
+			  "sandbox FROM sessions WHERE id=? AND destroyed_ms IS NULL",
 			  "i", (int64_t)strtoll(session, NULL, 10));
 	if (!rc && rows_next(&r)) {
 		t->known = true;
-		t->up = row_int(&r, 0);
+		/* Two have to agree before a token is taken from a sandbox. */
+		t->up = row_int(&r, 0) ||
+			sandbox_state(l->b->paths, row_text(&r, 2), strtoll(session, NULL, 10)) == SANDBOX_RUNNING;
 		snprintf(t->network, sizeof t->network, "%s", row_text(&r, 1));
 	}
 	int end = rows_end(&r);

@@ -7,28 +7,26 @@
 
 #include "backend/base/mem.h"
 
-static const struct model_kind *const kinds[] = {&model_script};
+static const struct model_kind *const kinds[] = {&model_script, &model_served}; /* the last one takes any name */
 
 const struct model_kind *model_find(const char *model, struct err *err)
 {
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+	for (size_t i = 0; *model && i < ARRAY_LEN(kinds); i++)
 		if (!strncmp(model, kinds[i]->prefix, strlen(kinds[i]->prefix)))
 			return kinds[i];
-	if (!*model)
-		err_set(err, EINVAL,
-			"no model is set: write `model = script:FILE` to config, or put `model: script:FILE` into "
-			"the front matter (sh contrib/try.sh shows the whole with one)");
-	else
-		err_set(err, EOPNOTSUPP, "the model \"%.60s\" cannot be reached yet; possible now: script:FILE", model);
+	err_set(err, EINVAL,
+		"no model is set: write a key to gateway/keys/anthropic or gateway/keys/openai, or `model = NAME` to "
+		"config (berthfs "
+		"models lists what there is); sh contrib/try.sh shows the whole and needs none");
 	return NULL;
 }
 
-int model_check(const char *model, const char *project, struct err *err)
+int model_check(const struct config *c, const char *model, const char *project, struct err *err)
 {
 	struct err why = ERR_INIT;
 	const struct model_kind *k = model_find(model, &why);
 	if (k)
-		return k->check(model, project, err);
+		return k->check(c, model, project, err);
 	return err_set(err, why.code, "%s", why.text);
 }
 
@@ -40,6 +38,7 @@ void model_reply_release(struct model_reply *r)
 		free(r->calls[i].input);
 	}
 	free(r->calls);
+	free(r->replay);
 	buf_release(&r->text);
 	buf_release(&r->thinking);
 	*r = (struct model_reply){0};

@@ -9,7 +9,10 @@
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
 
+struct config;
 struct context;
+struct backend;
+struct session;
 
 struct model_call {
 	char *id; /* unique in the session; made by us where the provider has none */
@@ -19,9 +22,13 @@ struct model_call {
 
 struct model_reply {
 	struct buf text, thinking;
+	char *replay; /* JSON: blocks as they have to be given back to the same model, see answer.h; or NULL */
 	struct model_call *calls;
 	size_t n_calls;
-	char stop[32];		       /* end_turn, tool_use, max_tokens, refusal */
+	char stop[32];		       /* end_turn, tool_use, max_tokens, refusal, pause_turn */
+	char notice[160];	       /* for the reader: why it ended early; or "" */
+	char log[300];		       /* for the session's log: what was done to get it; or "" */
+	bool more;		       /* the provider wants it back as it is, and goes on */
 	int64_t tokens_in, tokens_out; /* tokens_in: all input, what came from a cache as well */
 	int64_t tokens_cached;	       /* of tokens_in. All are also filled as far as known when the request fails */
 };
@@ -41,7 +48,10 @@ struct model_request {
 	int64_t n;	     /* number of this request in its session, from 1 */
 	const char *system;
 	const struct context *context;
+	bool bare;  /* nothing of its own thinking is given back, and none is asked for: the provider refused that */
 	bool plain; /* no tools are offered: words are wanted, a summary */
+	struct backend *backend;
+	const struct session *session;
 	const atomic_bool *cancel;
 	void (*text)(void *arg, const char *p, size_t n); /* streamed text, as it comes */
 	void *arg;
@@ -50,15 +60,15 @@ struct model_request {
 struct model_kind {
 	const char *prefix; /* of the model's name, e.g. "script:" */
 	/* Can this model be used? Judged when a session is made or its model is set. */
-	int (*check)(const char *model, const char *project, struct err *err);
+	int (*check)(const struct config *c, const char *model, const char *project, struct err *err);
 	/* 0, -ECANCELED, or an error with words and fault filled. */
 	int (*run)(const struct model_request *q, struct model_reply *reply, struct model_fault *fault,
 		   struct err *err);
 };
 
 const struct model_kind *model_find(const char *model, struct err *err); /* NULL in words */
-int model_check(const char *model, const char *project, struct err *err);
+int model_check(const struct config *c, const char *model, const char *project, struct err *err);
 void model_reply_release(struct model_reply *r);
 void model_reply_call(struct model_reply *r, char *id, char *name, char *input); /* takes ownership */
 
-extern const struct model_kind model_script;
+extern const struct model_kind model_script, model_served;

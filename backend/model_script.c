@@ -27,7 +27,7 @@ static char *script_path(const char *model, const char *project)
 	return *file == '/' ? xstrdup(file) : xasprintf("%s/%s", project, file);
 }
 
-static int check(const char *model, const char *project, struct err *err)
+static int check(const struct config *c, const char *model, const char *project, struct err *err)
 {
 	CLEAN_FREE char *path = script_path(model, project);
 	CLEAN_BUF struct buf text = BUF_INIT;

@@ -31,7 +31,9 @@ static int show_state(struct worker *w, enum sandbox_state state, struct err *er
 {
 	char line[64];
 	sandbox_describe(w->s->sandbox, state, line);
-	return strcmp(line, w->s->sandbox_state) ? worker_commit(w, state_fn, line, err) : 0;
+	/* w->s may be older than what the thread that looks at sandboxes has found meanwhile */
+	bool same = db_int(w->db, 0, "SELECT 1 FROM sessions WHERE id=? AND sandbox_state=?", "it", w->id, line);
+	return same ? 0 : worker_commit(w, state_fn, line, err);
 }
 
 static void progress(void *arg, const char *line)

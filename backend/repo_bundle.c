@@ -75,7 +75,7 @@ int repo_bundle_create(const char *path, const char *commit, const char *ref, co
 			     .cancel = cancel};
 	rc = git_call(&c, err);
 	if (rc > 0)
-		rc = git_said(err, EIO, &said, "cannot pack the project's history");
+		rc = git_said(err, EIO, &said, "cannot pack the project's history (git fsck tells what is broken)");
 	if (rc)
 		unlink(file);
 	return rc;

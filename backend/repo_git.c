@@ -29,7 +29,7 @@ static const char *const fixed_env[] = {
 	"GIT_CONFIG_COUNT",
 	"GIT_PREFIX",
 	"GIT_NAMESPACE",
-	"GIT_GRAFT_FILE",
+	"GIT_GRAFT_FILE=/dev/null", /* history as it is, for that is what gets sent */
 	"GIT_SHALLOW_FILE",
 	"GIT_NO_REPLACE_OBJECTS",
 	"GIT_REPLACE_REF_BASE",
@@ -39,6 +39,8 @@ static const char *const fixed_env[] = {
 	"LANGUAGE",
 	"LC_ALL=C",
 	"GIT_TERMINAL_PROMPT=0",
+	"GIT_ASKPASS=", /* nor a window that waits where nobody sits; it stands for the other askpass settings too */
+	"SSH_ASKPASS_REQUIRE=never",
 	"GIT_OPTIONAL_LOCKS=0",
 	"GIT_MERGE_AUTOEDIT=no",
 };
@@ -130,7 +132,7 @@ static bool worth_telling(const char *line)
 	for (size_t i = 0; i < ARRAY_LEN(dull); i++)
 		if (!strncmp(line, dull[i], strlen(dull[i])))
 			return false;
-	return !utf8_blank(line, strlen(line));
+	return !utf8_blank(line, strlen(line)) && line[strspn(line, "@ ")]; /* ssh frames its warnings with @ */
 }
 
 static void add_line(struct buf *out, char *line)
@@ -307,87 +309,6 @@ bool git_hooks_inside(const char *path)
 	}
 	for (size_t i = 0; !bad && folder && i < ARRAY_LEN(names); i++)
 		bad = hook_inside(&r, folder, names[i]);
-	roots_release(&r);
-	return bad;
-}
-
-/* ---- settings in files that a commit may bring ---- */
-
-/* Takes `.` and `..` out of an absolute path, in place: what is not there yet has no real path. */
-static void normalize(char *path)
-{
-	CLEAN_FREE char *copy = xstrdup(path);
-	char *end = path, *rest = copy;
-	for (char *part; (part = strsep(&rest, "/"));) {
-		if (!*part || !strcmp(part, "."))
-			continue;
-		if (!strcmp(part, "..")) {
-			while (end > path && *--end != '/')
-				;
-			continue;
-		}
-		size_t n = strlen(part);
-		*end++ = '/';
-		memcpy(end, part, n);
-		end += n;
-	}
-	*end = 0;
-}
-
-/* Where a value leads that stands in the file `origin`. */
-static char *include_target(const char *path, const char *origin, const char *value)
-{
-	const char *home = getenv("HOME");
-	if (!strncmp(value, "~/", 2))
-		return xasprintf("%s%s", home ? home : "", value + 1);
-	if (*value == '/')
-		return xstrdup(value);
-	CLEAN_FREE char *file = *origin == '/' ? xstrdup(origin) : xasprintf("%s/%s", path, origin);
-	char *slash = strrchr(file, '/');
-	if (slash)
-		*slash = 0;
-	CLEAN_FREE char *real = realpath(file, NULL);
-	return xasprintf("%s/%s", real ? real : file, value);
-}
-
-static bool include_inside(const struct roots *r, const char *path, const char *origin, const char *value)
-{
-	CLEAN_FREE char *target = include_target(path, origin, value);
-	CLEAN_FREE char *real = realpath(target, NULL);
-	struct stat st;
-	if (!real && !lstat(target, &st))
-		return true; /* a dangling link may come to life by a merge */
-	normalize(target);
-	return inside(r, target) || (real && inside(r, real));
-}
-
-bool git_includes_inside(const char *path, char **which)
-{
-	CLEAN_BUF struct buf out = BUF_INIT;
-	struct roots r = {{NULL, NULL}, BUF_INIT};
-	/* records: origin NUL key newline value NUL */
-	struct git_call c = {.path = path,
-			     .args = (const char *const[]){"config", "--includes", "--show-origin", "-z",
-							   "--get-regexp", "^include(if)?\\..*path$", NULL},
-			     .out = &out,
-			     .timeout_ms = GIT_LOCAL_MS};
-	*which = NULL;
-	int rc = git_call(&c, NULL); /* 1: there are none */
-	bool bad = rc != 0 && rc != 1;
-	if (rc == 0)
-		bad = find_roots(path, &r) != 0;
-	for (size_t i = 0; rc == 0 && !bad && i < out.n;) {
-		const char *origin = out.p + i, *key = origin + strlen(origin) + 1;
-		if (key >= out.p + out.n)
-			break;
-		const char *value = key + strcspn(key, "\n");
-		i = (size_t)(key + strlen(key) + 1 - out.p);
-		if (strncmp(origin, "file:", 5) || !*value)
-			continue;
-		bad = include_inside(&r, path, origin + 5, value + 1);
-		if (bad)
-			*which = xstrdup(value + 1);
-	}
 	roots_release(&r);
 	return bad;
 }

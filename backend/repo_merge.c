@@ -1,5 +1,6 @@
 /* after-run merge: fast-forwards the checked-out branch, and only where that can touch nothing of the user's.
  * The one place that changes a work tree. Worker threads. */
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,6 +41,15 @@ static int look_at_head(struct merge *m, enum repo_merge *result, struct err *er
 	}
 	m->current = xstrdup(git_reference_shorthand(head));
 	git_oid_tostr(m->head, sizeof m->head, git_reference_target(head));
+	CLEAN_FREE char *lock = xasprintf("%sindex.lock", git_repository_path(m->repo));
+	struct stat st;
+	if (!lstat(lock, &st)) { /* git would find it too, but only after it has noted ORIG_HEAD */
+		err_set(err, EBUSY,
+			"%s is there: another git is at work, or one was killed and left it; when it is gone, write "
+			"`merge` to ctl",
+			lock);
+		return refuse(result, err);
+	}
 	if (git_repository_state(m->repo) != GIT_REPOSITORY_STATE_NONE) {
 		err_set(err, EBUSY,
 			"a merge, rebase or the like is under way in %s; finish it, then write "
@@ -66,20 +76,6 @@ static int look_at_history(struct merge *m, enum repo_merge *result, struct err 
 		return rc;
 	err_set(err, EBUSY, "%s has commits that %s lacks; merge or rebase by hand (git merge %s)", m->current,
 		m->branch, m->branch);
-	return refuse(result, err);
-}
-
-/* What git includes in its settings may name programs: a commit must not become settings of the user's git. */
-static int look_at_settings(struct merge *m, enum repo_merge *result, struct err *err)
-{
-	CLEAN_FREE char *which = NULL;
-	if (!git_includes_inside(m->path, &which))
-		return 0;
-	err_set(err, EBUSY,
-		"git's settings include %s, a file of the work tree: what is merged would become settings of your git. "
-		"Look "
-		"at it and merge by hand: git merge %s",
-		which ? which : "what cannot be told", m->branch);
 	return refuse(result, err);
 }
 
@@ -126,6 +122,26 @@ static int list_changed(struct merge *m, char **in_way, struct err *err)
 	return rc;
 }
 
+/* Files that git was told to take for unchanged: it would not see what it writes over. */
+static int list_hidden(struct merge *m, char **in_way, struct err *err)
+{
+	CLEAN_BUF struct buf out = BUF_INIT;
+	const char *args[] = {"ls-files", "-v", "-z", NULL};
+	int rc = *in_way ? 0 : git_must(m->path, args, &out, "cannot read the index", err);
+	for (size_t i = 0; !rc && i + 2 < out.n; i += strlen(out.p + i) + 1) {
+		const char *name = out.p + i + 2;
+		CLEAN_FREE char *full = xasprintf("%s/%s", m->path, name);
+		struct stat st;
+		/* small letters: assume-unchanged; S: skip-worktree, whose files are not there as a rule */
+		if ((islower((unsigned char)out.p[i]) || out.p[i] == 'S') && map_get(&m->changed, name) &&
+		    !lstat(full, &st)) {
+			*in_way = xstrdup(name);
+			return 0;
+		}
+	}
+	return rc;
+}
+
 /* The first uncommitted change among what the new commits change; an untracked folder is listed file by file. */
 static int list_uncommitted(struct merge *m, char **in_way, struct err *err)
 {
@@ -141,6 +157,20 @@ static int list_uncommitted(struct merge *m, char **in_way, struct err *err)
 			return 0;
 		}
 	return rc;
+}
+
+/* What a merge writes must not become settings of git on this machine, or a program that it runs. */
+static int look_at_settings(struct merge *m, enum repo_merge *result, struct err *err)
+{
+	struct err why = ERR_INIT;
+	int rc = git_settings_guard(m->path, &m->changed, &why);
+	if (rc < 0)
+		return err_set(err, -rc, "%s", why.text);
+	if (!rc)
+		return 0;
+	err_set(err, EPERM, "%s; look at them (git diff HEAD %s), then merge by hand: git merge %s", why.text,
+		m->branch, m->branch);
+	return refuse(result, err);
 }
 
 static int forward(struct merge *m, enum repo_merge *result, struct err *err)
@@ -178,10 +208,10 @@ int repo_merge_ff(const char *path, const char *branch, enum repo_merge *result,
 	m.repo = repo;
 	rc = rc ? rc : look_at_head(&m, result, err);
 	rc = rc ? rc : look_at_history(&m, result, err);
-	rc = rc ? rc : look_at_settings(&m, result, err);
 	rc = rc ? rc : look_at_weight(&m, result, err);
 	rc = rc ? rc : list_changed(&m, &in_way, err);
 	rc = rc ? rc : list_uncommitted(&m, &in_way, err);
+	rc = rc ? rc : list_hidden(&m, &in_way, err);
 	if (!rc && in_way) {
 		err_set(err, EBUSY,
 			"your uncommitted %s is in the way; commit or move it, then write `merge` to "
@@ -189,6 +219,7 @@ int repo_merge_ff(const char *path, const char *branch, enum repo_merge *result,
 			in_way);
 		rc = refuse(result, err);
 	}
+	rc = rc ? rc : look_at_settings(&m, result, err);
 	rc = rc ? rc : forward(&m, result, err);
 	map_release(&m.changed);
 	free_ptr(&m.current);

@@ -6,6 +6,7 @@
 
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
+#include "backend/base/map.h"
 #include "repo.h"
 
 #define GIT_LOCAL_MS   (5 * 60 * 1000) /* commands that look at a work tree; a large one on a slow disk takes minutes */
@@ -42,10 +43,9 @@ int repo_push_url(const char *path, const char *remote, struct buf *out, struct 
 char *repo_pr_offered(const struct buf *said);
 /* True if a hook that fetch, merge or push would run lies inside a work tree of this repository (or cannot be told). */
 bool git_hooks_inside(const char *path);
-
-/* True if an `include.path` or `includeIf` of git's settings leads into a work tree of this repository (or it cannot be
- * told): then a merge would bring settings of git with it. which: its value, malloc'd. */
-bool git_includes_inside(const char *path, char **which);
+/* 1 with words (`they change ...`) if commits that change these paths (keys of the map) would become settings of git on
+ * this machine, or programs that it runs; 0 if not. */
+int git_settings_guard(const char *path, const struct map *changed, struct err *err);
 
 /* ---- libgit2 ---- */
 

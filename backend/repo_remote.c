@@ -239,11 +239,28 @@ static enum repo_push push_refused(const char *line, const struct buf *said, con
 	return REPO_PUSH_REFUSED;
 }
 
+/* What git and ssh say when they may not: it will be the same in a minute. */
+static bool may_not(const char *said)
+{
+	static const char *const words[] = {"returned error: 401",	   "returned error: 403",
+					    "Authentication failed",	   "Permission denied (",
+					    "could not read Username",	   "could not read Password",
+					    "Host key verification failed"};
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (strstr(said, words[i]))
+			return true;
+	return false;
+}
+
 /* git failed before it had an answer about the branch: a pre-push hook of the user's said no, or no connection. */
 static enum repo_push push_failed(const struct buf *said, const char *remote, struct err *err)
 {
 	const char *s = buf_str(said);
 	bool broken = !strncmp(s, "fatal:", 6) || strstr(s, "\nfatal:") || strstr(s, "ssh:") || strstr(s, "hung up");
+	if (may_not(s)) {
+		git_said(err, EPERM, said, "this push is not allowed");
+		return REPO_PUSH_REFUSED;
+	}
 	if (broken) {
 		unreachable(remote, said, err);
 		return REPO_PUSH_UNREACHABLE;

@@ -139,7 +139,7 @@ CREATE TABLE ships(
 	PRIMARY KEY(session, n)
 ) STRICT, WITHOUT ROWID;
 
--- Generated texts that need git to make: diff, changes, commits.
+-- Generated texts that need git to make: diff, changes, commits; and what is uncommitted, in words.
 CREATE TABLE texts(
 	session INTEGER NOT NULL,
 	kind TEXT NOT NULL,

@@ -73,7 +73,8 @@ struct session {
 	size_t n_attach;
 	char *approval_text, *grants; /* approve.c; NULL: nothing waits, nothing is granted */
 	int64_t approval_ms;
-	char *ship_text; /* the `ship` file */
+	char *ship_text;   /* the `ship` file */
+	char *uncommitted; /* what the last sync found uncommitted in the sandbox, in words; "": nothing */
 	int64_t ship_ms;
 	int64_t plan_ms; /* when the plan changed while an answer streamed */
 	struct live *live;

@@ -120,6 +120,7 @@ struct session *session_new(void)
 		if (columns[i].text)
 			*text_at(s, i) = xstrdup("");
 	s->ship_text = xstrdup("none");
+	s->uncommitted = xstrdup("");
 	return s;
 }
 
@@ -136,6 +137,7 @@ void session_free(struct session *s)
 	for (size_t i = 0; i < s->n_attach; i++)
 		free(s->attach[i].name);
 	free(s->attach);
+	free(s->uncommitted);
 	live_put(s->live);
 	free(s);
 }
@@ -151,10 +153,17 @@ static enum state state_of(const char *name)
 static int load_texts(struct db *db, struct session *s, struct err *err)
 {
 	struct rows r;
-	int rc = db_query(db, &r, err, "SELECT kind, length(CAST(body AS BLOB)), changed_ms FROM texts WHERE session=?",
-			  "i", s->id);
+	int rc = db_query(
+		db, &r, err,
+		"SELECT kind, length(CAST(body AS BLOB)), changed_ms, CASE kind WHEN 'uncommitted' THEN body END "
+		"FROM texts WHERE session=?",
+		"i", s->id);
 	while (!rc && rows_next(&r)) {
 		const char *kind = row_text(&r, 0);
+		if (!strcmp(kind, "uncommitted")) {
+			session_set(&s->uncommitted, row_text(&r, 3));
+			continue;
+		}
 		struct text_info *t = !strcmp(kind, "diff")	 ? &s->diff
 				      : !strcmp(kind, "changes") ? &s->changes
 				      : !strcmp(kind, "commits") ? &s->commits

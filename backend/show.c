@@ -11,6 +11,7 @@
 #include "backend/base/text.h"
 #include "config.h"
 #include "db.h"
+#include "model.h"
 #include "transcript.h"
 
 #define PIECE (256 << 10) /* bytes read and written at a time */
@@ -73,8 +74,12 @@ void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, 
 	line(arg, !rc, "config", rc ? err.text : paths->config);
 	if (c && !*c->value[CONFIG_MODEL])
 		line(arg, false, "model",
-		     "none is set: `model = script:FILE` in config; front matter may name one too");
-	else if (c)
-		line(arg, true, "model", c->value[CONFIG_MODEL]);
+		     "none is set: the first provider with a key serves; berthfs models lists what can be used");
+	else if (c) {
+		const char *model = c->value[CONFIG_MODEL];
+		bool later = !strncmp(model, "script:", 7) && model[7] != '/'; /* relative to a project */
+		bool ok = later || !model_check(c, model, "", &err);
+		line(arg, ok, "model", ok ? model : err.text);
+	}
 	config_put(c);
 }

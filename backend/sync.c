@@ -22,16 +22,17 @@
 #define ROOM	   ((uint64_t)4 << 20) /* and what has to be left on the disk then */
 #define KNOWN_MAX  16
 
-/* $1 clone, then commits to look for. Lines: head, base, busy, uncommitted, has. */
+/* $1 clone, then commits to look for. Lines: head, base, busy, name, uncommitted, has. Names of files are quoted by git
+ * where they are odd, so that each is a line. */
 static const char look_script[] =
 	"set -o pipefail\n"
 	"cd -- \"$1\" 2>/dev/null || exit 3\n"
 	"shift\n"
 	"head=$(git rev-parse -q --verify 'HEAD^{commit}') || exit 4\n"
-	"n=$(git status --porcelain -z --no-renames --untracked-files=normal | tr -dc '\\000' | wc -c) || exit 5\n"
 	"dir=$(git rev-parse --git-dir)\n"
 	"echo \"head $head\"\n"
-	"echo \"uncommitted $n\"\n"
+	"git -c core.quotePath=true status --porcelain --no-renames --untracked-files=normal |"
+	" awk 'NR <= 5 { print \"name \" substr($0, 4) } END { print \"uncommitted \" NR }' || exit 5\n"
 	"[ ! -e \"$dir/rebase-merge\" -a ! -e \"$dir/rebase-apply\" ] || echo busy rebase\n"
 	"[ ! -e \"$dir/MERGE_HEAD\" ] || echo busy merge\n"
 	"[ ! -e \"$dir/CHERRY_PICK_HEAD\" ] || echo busy cherry-pick\n"
@@ -86,12 +87,26 @@ static size_t candidates(const struct sync_how *how, const char **list)
 	return n;
 }
 
+/* One more of the uncommitted files, as long as there is room for it and the dots. */
+static void add_name(const char *name, struct sync_result *out)
+{
+	CLEAN_BUF struct buf clean = BUF_INIT;
+	utf8_clean(&clean, name, strlen(name));
+	size_t n = strlen(out->names);
+	if (n + clean.n + 8 > sizeof out->names)
+		return;
+	snprintf(out->names + n, sizeof out->names - n, "%s%s", n ? ", " : "", buf_str(&clean));
+	out->named++;
+}
+
 static void read_line(const char *line, const char *const *asked, struct look *look, struct sync_result *out)
 {
 	if (!strncmp(line, "head ", 5) && is_commit(line + 5)) {
 		memcpy(out->head, line + 5, COMMIT_TEXT);
 	} else if (!strncmp(line, "uncommitted ", 12)) {
 		out->uncommitted = (size_t)strtoull(line + 12, NULL, 10);
+	} else if (!strncmp(line, "name ", 5)) {
+		add_name(line + 5, out);
 	} else if (!strncmp(line, "busy ", 5)) {
 		snprintf(out->busy, sizeof out->busy, "%s", line + 5);
 	} else if (!strncmp(line, "base ", 5) && is_commit(line + 5)) {

@@ -24,6 +24,8 @@ struct sync_how {
 struct sync_result {
 	char head[COMMIT_TEXT]; /* the sandbox's HEAD; its objects are in the checkout whatever became of the branch */
 	size_t uncommitted;	/* files changed or untracked in the clone */
+	char names[200];	/* the first few of them, "a.txt, b.txt" */
+	size_t named;		/* how many those are */
 	char busy[16];		/* "rebase", "merge", "cherry-pick" or "revert" under way in the clone, or "" */
 	enum repo_fetch fetch;	/* what became of the branch */
 	bool transferred;	/* objects had to be fetched */

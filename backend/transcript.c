@@ -133,7 +133,7 @@ int transcript_ship(struct tx *tx, struct session *s, const char *text, struct e
 }
 
 int transcript_assistant(struct tx *tx, struct session *s, const char *model, const char *text, const char *thinking,
-			 const char *stop, int calls, bool final, struct err *err)
+			 const char *replay, const char *stop, int calls, bool final, struct err *err)
 {
 	CLEAN_BUF struct buf md = BUF_INIT;
 	CLEAN_BUF struct buf fields = BUF_INIT;
@@ -145,6 +145,8 @@ int transcript_assistant(struct tx *tx, struct session *s, const char *model, co
 	field(&fields, "text", text);
 	if (thinking && *thinking)
 		field(&fields, "thinking", thinking);
+	if (replay)
+		buf_addf(&fields, ",\"replay\":%s", replay);
 	field(&fields, "stop", stop);
 	buf_addf(&fields, ",\"calls\":%d", calls);
 	int rc = add(tx, s, ENTRY_ASSISTANT, &fields, &md, err);

@@ -8,7 +8,7 @@
 enum entry_kind {
 	ENTRY_USER,	   /* message, text; typed: the number, if text is the option that it picked; attached:
 			      array of name, size, media, file, path, note */
-	ENTRY_ASSISTANT,   /* model, text, thinking, stop, calls: number of tool calls that follow */
+	ENTRY_ASSISTANT,   /* model, text, thinking, replay, stop, calls: number of tool calls that follow */
 	ENTRY_TOOL_CALL,   /* id, name, input */
 	ENTRY_TOOL_RESULT, /* id, name, text, error */
 	ENTRY_NOTICE,	   /* text: from the host to the reader; never sent to the model */
@@ -22,9 +22,10 @@ enum entry_kind entry_kind_of(const char *name); /* ENTRY_KINDS if unknown */
 int transcript_user(struct tx *tx, struct session *s, int64_t k, const char *text, const char *option, struct err *err);
 int transcript_notice(struct tx *tx, struct session *s, const char *text, struct err *err);
 int transcript_ship(struct tx *tx, struct session *s, const char *text, struct err *err);
-/* final: it is the run's answer: plan, question and answer are taken from it. */
+/* replay: JSON, what the model gets back of its own blocks; or NULL. final: it is the run's answer: plan, question and
+ * answer are taken from it. */
 int transcript_assistant(struct tx *tx, struct session *s, const char *model, const char *text, const char *thinking,
-			 const char *stop, int calls, bool final, struct err *err);
+			 const char *replay, const char *stop, int calls, bool final, struct err *err);
 int transcript_call(struct tx *tx, struct session *s, const char *id, const char *name, const char *args,
 		    struct err *err);
 int transcript_result(struct tx *tx, struct session *s, const char *id, const char *name, const char *text, bool error,

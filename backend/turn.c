@@ -244,11 +244,13 @@ static int done_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	CLEAN_BUF struct buf text = BUF_INIT;
 	CLEAN_BUF struct buf thinking = BUF_INIT;
 	CLEAN_BUF struct buf all = BUF_INIT;
-	bool final = !r->n_calls;
+	bool final = !r->n_calls && !r->more;
 	utf8_clean(&text, buf_str(&r->text), r->text.n);
 	utf8_clean(&thinking, buf_str(&r->thinking), r->thinking.n);
-	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->stop,
+	int rc = transcript_assistant(tx, s, d->pin->model, buf_str(&text), buf_str(&thinking), r->replay, r->stop,
 				      (int)r->n_calls, final, err);
+	rc = rc || !*r->notice ? rc : transcript_notice(tx, s, r->notice, err);
+	rc = rc || !*r->log ? rc : log_add(tx, s, r->log, err);
 	rc = rc ? rc : calls_plan(tx, s, d->pin->n, r, err);
 	rc = rc ? rc : turn_used(tx, s, d->w->b, d->pin->model, USE_DONE, r, err);
 	rc = rc ? rc
@@ -394,6 +396,8 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 		attach_images(w, &ctx, compact_window_of(w));
 	struct model_request q = {.model = pin->model,
 				  .project = w->s->project,
+				  .backend = w->b,
+				  .session = w->s,
 				  .n = pin->n,
 				  .system = pin->prompt,
 				  .context = &ctx,
@@ -441,7 +445,7 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 		goto out;
 	}
 	rc = worker_commit(w, done_fn, &d, err);
-	*end = reply.n_calls ? TURN_MORE : TURN_ANSWERED;
+	*end = reply.n_calls || reply.more ? TURN_MORE : TURN_ANSWERED;
 	if (!rc)
 		killpoint("turn.done");
 out:

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "backend/base/mem.h"
-#include "config.h"
+#include "models.h"
 
 struct used {
 	const char *kind, *name;
@@ -40,7 +40,7 @@ int usage_request(struct tx *tx, struct session *s, const struct config *c, cons
 	struct price p;
 	if (u.cached > u.in)
 		u.cached = u.in;
-	if (config_price(c, model, &p))
+	if (models_price(c, model, &p))
 		u.cost = ((double)(u.in - u.cached) * p.in + (double)u.cached * p.cached + (double)u.out * p.out) / 1e6;
 	else
 		u.unpriced = u.in || u.out;

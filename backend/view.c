@@ -58,6 +58,7 @@ static void texts(struct view *v, const struct session *s)
 static void values(struct view *v, const struct session *s)
 {
 	v->value[VALUE_STATUS] = session_status(s);
+	v->uncommitted = xstrdup(s->state == STATE_IDLE ? s->uncommitted : "");
 	v->value[VALUE_SANDBOX] = xstrdup(s->sandbox_state);
 	v->value[VALUE_PROJECT] = xstrdup(s->project);
 	v->value[VALUE_BRANCH] = xasprintf("sandbox/%" PRId64, s->id);
@@ -119,6 +120,7 @@ void view_put(struct view *v)
 		free(v->value[i]);
 	for (int i = 0; i < SETTING_KINDS; i++)
 		free(v->setting[i]);
+	free(v->uncommitted);
 	live_put(v->live);
 	for (size_t i = 0; i < v->n_attach; i++)
 		free(v->attach[i].name);

@@ -46,6 +46,16 @@ static bool stopping(struct watch *w)
 	return stop;
 }
 
+/* A worker may have brought it up again between the look and the commit, and have seen no reason to say so. */
+static void correct(struct watch *w, const char *kind, struct found *f)
+{
+	CLEAN_FREE char *was = xstrdup(f->line);
+	f->was = was;
+	sandbox_describe(kind, sandbox_state(w->b->paths, kind, f->id), f->line);
+	if (strcmp(f->line, was))
+		store_try(w->b->store, found_fn, f, NULL);
+}
+
 static void look(struct watch *w, struct db *db)
 {
 	struct rows r;
@@ -58,8 +68,10 @@ static void look(struct watch *w, struct db *db)
 		struct found f = {.id = row_int(&r, 0), .was = was};
 		const char *kind = row_text(&r, 1);
 		sandbox_describe(kind, sandbox_state(w->b->paths, kind, f.id), f.line);
-		if (strcmp(f.line, was) && !store_try(w->b->store, found_fn, &f, NULL))
-			gate_kick(w->b); /* its token ends with it */
+		if (!strcmp(f.line, was) || store_try(w->b->store, found_fn, &f, NULL))
+			continue;
+		correct(w, kind, &f);
+		gate_kick(w->b); /* its token ends with it */
 	}
 	rows_end(&r);
 }

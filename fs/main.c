@@ -124,6 +124,25 @@ static int run_doctor(const struct verb *v, int argc, char **argv)
 	return bad ? EX_UNAVAILABLE : EX_OK;
 }
 
+static void print_model(void *arg, bool ok, const char *name, const char *words)
+{
+	printf("%-3s %-28s %s\n", ok ? "ok" : "no", name, words);
+}
+
+static int run_models(const struct verb *v, int argc, char **argv)
+{
+	struct paths paths;
+	struct err err = ERR_INIT;
+	if (argc != 1)
+		return usage(v);
+	int code = paths_or_say(&paths);
+	if (code)
+		return code;
+	int n = backend_models(&paths, print_model, NULL, &err);
+	paths_release(&paths);
+	return n < 0 ? say(n == -EINVAL ? EX_CONFIG : EX_IOERR, &err) : n ? EX_OK : EX_UNAVAILABLE;
+}
+
 static void print_line(void *arg, const char *line)
 {
 	printf("%s\n", line);
@@ -203,6 +222,11 @@ static const struct verb verbs[] = {
 	 "NAME is the session's name or number.\n"},
 	{"doctor", "", run_doctor, "tell what works on this machine, and what to do about the rest",
 	 "One line a finding: ok or no, its name, words. Exit code 69 if something does not work.\n"},
+	{"models", "", run_models, "list the models that can be used now, and why the rest cannot",
+	 "One line each: ok or no, its name as `model` in config or front matter takes it (a * stands for any end), "
+	 "words. "
+	 "Servers on\n"
+	 "this machine and its LAN are asked what they have. Exit code 69 if there is none but script:FILE.\n"},
 	{"image", "build [--force] | list | rm NAME", run_image, "the base image of sandboxes",
 	 "build makes it if there is none or its recipe has changed; a session does that by itself when it has to.\n"},
 	{"ledger", "verify [--expect-head H] [FILE]", run_ledger, "check the gateway's record of requests",

@@ -34,13 +34,14 @@ struct mounting {
 	struct instance instance;
 	struct poke poke;
 	int log_fd;    /* the log file, -1 in the foreground */
+	int tell_fd;   /* standard error of the one who mounts, until the tree can be used; -1 in the foreground */
 	int parent_fd; /* the process that waits for the tree to be usable, -1 in the foreground */
 	struct face face;
 };
 
-static int say(int code, const struct err *err)
+static int say(const struct mounting *m, int code, const struct err *err)
 {
-	fprintf(stderr, "berthfs: %s\n", err->text);
+	dprintf(m->tell_fd < 0 ? STDERR_FILENO : m->tell_fd, "berthfs: %s\n", err->text);
 	return code;
 }
 
@@ -196,11 +197,7 @@ static void on_usable(void *arg)
 		log_info("mounted at %s", m->dir);
 		return;
 	}
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	dup2(null, 0);
-	dup2(null, 1);
-	dup2(m->log_fd, 2);
-	fd_close(&null);
+	fd_close(&m->tell_fd);
 	log_info("mounted at %s", m->dir);
 	ssize_t n = write(m->parent_fd, "+", 1);
 	(void)n;
@@ -224,6 +221,13 @@ static int to_background(struct mounting *m)
 		close(fds[0]);
 		m->parent_fd = fds[1];
 		setsid();
+		/* The gateway starts meanwhile, and outlives us: it must not hold the pipe of a shell that waits. */
+		int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+		m->tell_fd = fcntl(2, F_DUPFD_CLOEXEC, 3);
+		dup2(null, 0);
+		dup2(null, 1);
+		dup2(m->log_fd, 2);
+		fd_close(&null);
 		return -1;
 	}
 	close(fds[1]);
@@ -290,8 +294,11 @@ static int start_and_serve(struct mounting *m)
 		err_sys(&err, -rc, "cannot start");
 		goto out;
 	}
-	const struct backend_options options = {
-		.paths = &m->paths, .notes = &f->notes, .mount = m->dir, .gateway = true};
+	const struct backend_options options = {.paths = &m->paths,
+						.notes = &f->notes,
+						.mount = m->dir,
+						.log_fd = m->log_fd > 2 ? m->log_fd : 0,
+						.gateway = true};
 	rc = backend_start(&options, &f->backend, &err);
 	if (rc) {
 		code = backend_exit_code(rc);
@@ -313,7 +320,7 @@ static int start_and_serve(struct mounting *m)
 		err_sys(&err, -rc, "the loop has failed");
 out:
 	if (rc)
-		say(code, &err);
+		say(m, code, &err);
 	take_down(m, mounted);
 	return rc ? code : EX_OK;
 }
@@ -321,22 +328,22 @@ out:
 int mount_main(const struct mount_options *opt)
 {
 	struct err err = ERR_INIT;
-	struct mounting m = {.opt = opt, .instance = {-1, -1}, .log_fd = -1, .parent_fd = -1};
+	struct mounting m = {.opt = opt, .instance = {-1, -1}, .log_fd = -1, .tell_fd = -1, .parent_fd = -1};
 	if (paths_init(&m.paths, &err))
-		return say(EX_OSERR, &err);
-	int code = find_dir(&m, &err) ? say(EX_NOINPUT, &err) : -1;
+		return say(&m, EX_OSERR, &err);
+	int code = find_dir(&m, &err) ? say(&m, EX_NOINPUT, &err) : -1;
 	if (code < 0 && !opt->foreground)
 		code = to_background(&m);
 	if (code < 0 && instance_claim(&m.paths, &m.instance, &err))
-		code = say(EX_UNAVAILABLE, &err);
+		code = say(&m, EX_UNAVAILABLE, &err);
 	if (code < 0 && clear_stale(&m, &err))
-		code = say(err.code == EBUSY ? EX_UNAVAILABLE : EX_OSERR, &err);
+		code = say(&m, err.code == EBUSY ? EX_UNAVAILABLE : EX_OSERR, &err);
 	if (code < 0 && check_dir(&m, &err))
-		code = say(EX_CANTCREAT, &err);
+		code = say(&m, EX_CANTCREAT, &err);
 	if (code < 0 && chdir("/"))
 		code = EX_OSERR;
 	if (code < 0 && poke_start(m.instance.helper_fd, m.log_fd < 0 ? 2 : m.log_fd, !opt->nowatch, &m.poke, &err))
-		code = say(EX_OSERR, &err);
+		code = say(&m, EX_OSERR, &err);
 	if (code < 0)
 		code = start_and_serve(&m);
 	instance_release(&m.instance);

@@ -59,6 +59,10 @@ static void closed(const struct spot *dir, fuse_req_t req, const char *name)
 		rc = refuse_at(dir, name, EPERM,
 			       "projects are symlinks: `ln -s CHECKOUT projects/NAME` adds one, `rm "
 			       "projects/NAME` takes it away");
+	else if (dir->file->inside == PLACE_KEYS)
+		rc = refuse_at(
+			dir, name, EPERM,
+			"a key is written to gateway/keys/NAME, and rm takes it away; nothing else can be done here");
 	else
 		rc = refuse_at(dir, name, EPERM, "only files of the drop box sessions/new can be made or moved here");
 	fuse_reply_err(req, -rc);

@@ -34,7 +34,10 @@ void show_id(const struct spot *at, struct buf *out)
 
 void show_value(const struct spot *at, struct buf *out)
 {
-	line(out, at->session->view->value[at->file->value]);
+	const struct view *v = at->session->view;
+	line(out, v->value[at->file->value]);
+	if (at->file->value == VALUE_STATUS && v->uncommitted && *v->uncommitted)
+		line(out, v->uncommitted);
 }
 
 void show_setting(const struct spot *at, struct buf *out)
@@ -192,6 +195,12 @@ int64_t changed_config(const struct spot *at)
 
 /* ---- of the gateway ---- */
 
+/* Until it has been seen for the first time its files are empty, and as old as the mount. */
+static int64_t gateway_ms(const struct spot *at, int64_t ms)
+{
+	return ms ? ms : at->f->started_ms;
+}
+
 void show_policy(const struct spot *at, struct buf *out)
 {
 	const struct gateway_view *g = gateway_of(at->f);
@@ -200,7 +209,7 @@ void show_policy(const struct spot *at, struct buf *out)
 
 int64_t changed_policy(const struct spot *at)
 {
-	return gateway_of(at->f)->policy_ms;
+	return gateway_ms(at, gateway_of(at->f)->policy_ms);
 }
 
 void show_head(const struct spot *at, struct buf *out)
@@ -211,7 +220,7 @@ void show_head(const struct spot *at, struct buf *out)
 
 int64_t changed_head(const struct spot *at)
 {
-	return gateway_of(at->f)->head_ms;
+	return gateway_ms(at, gateway_of(at->f)->head_ms);
 }
 
 void show_tokens(const struct spot *at, struct buf *out)
@@ -222,7 +231,7 @@ void show_tokens(const struct spot *at, struct buf *out)
 
 int64_t changed_tokens(const struct spot *at)
 {
-	return gateway_of(at->f)->tokens_ms;
+	return gateway_ms(at, gateway_of(at->f)->tokens_ms);
 }
 
 /* ---- refusals ---- */
@@ -255,7 +264,7 @@ const struct text_info *show_text_info(const struct spot *at)
 int64_t changed_text(const struct spot *at)
 {
 	int64_t ms = show_text_info(at)->changed_ms;
-	return ms || !at->session ? ms : at->session->view->created_ms;
+	return ms ? ms : at->session ? at->session->view->created_ms : at->f->started_ms;
 }
 
 uint64_t show_size(const struct spot *at)

@@ -224,7 +224,7 @@ static int check_features(const struct policy *p, const struct ask *a, const cJS
 
 /* ---- what the meter needs ---- */
 
-static int check_model(const struct policy *p, struct ask *a, const cJSON *o, struct denial *d)
+static int check_model(const struct policy *p, struct ask *a, const char *provider, const cJSON *o, struct denial *d)
 {
 	const char *m = json_str(o, "model");
 	if (!m)
@@ -236,7 +236,10 @@ static int check_model(const struct policy *p, struct ask *a, const cJSON *o, st
 	if (!n || n >= sizeof a->model)
 		return deny(d, 403, "model", "the model's name is empty or too long");
 	memcpy(a->model, m, n + 1);
-	a->provider = policy_provider(p, a->api, m);
+	a->provider = policy_provider_named(p, a->api, m, provider);
+	if (!a->provider && provider)
+		return deny(d, 403, "model",
+			    "the policy has no line that lets the provider %.60s serve the model %.100s", provider, m);
 	if (!a->provider)
 		return deny(d, 403, "model", "the model %.100s is not allowed for %s", m, api_path(a->api));
 	a->price = policy_price(p, a->provider, m);
@@ -276,6 +279,12 @@ static int check_numbers(const struct policy *p, struct ask *a, const cJSON *o, 
 
 int body_check(const struct policy *p, enum api api, const char *text, size_t n, struct ask *a, struct denial *d)
 {
+	return body_check_for(p, api, NULL, text, n, a, d);
+}
+
+int body_check_for(const struct policy *p, enum api api, const char *provider, const char *text, size_t n,
+		   struct ask *a, struct denial *d)
+{
 	struct err err = ERR_INIT;
 	*a = (struct ask){.api = api};
 	if (!n)
@@ -289,7 +298,7 @@ int body_check(const struct policy *p, enum api api, const char *text, size_t n,
 	a->input = (int64_t)(n / 2) + 16;
 	int rc = split(p, text, a, d);
 	if (!rc)
-		rc = check_model(p, a, o, d);
+		rc = check_model(p, a, provider, o, d);
 	if (!rc)
 		rc = check_numbers(p, a, o, d);
 	return rc ? rc : check_features(p, a, o, d);

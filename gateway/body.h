@@ -38,5 +38,8 @@ struct ask {
 
 /* 0, or -EPERM with d filled. text must stay as long as a is used. */
 int body_check(const struct policy *p, enum api api, const char *text, size_t n, struct ask *a, struct denial *d);
+/* The same for the one provider that the client names; NULL: the policy chooses. */
+int body_check_for(const struct policy *p, enum api api, const char *provider, const char *text, size_t n,
+		   struct ask *a, struct denial *d);
 /* The body to send. answer: the maximum to ask for, or INT64_MAX to leave it as it was. */
 void body_build(const struct policy *p, const struct ask *a, int64_t answer, struct buf *out);

@@ -305,6 +305,16 @@ static void decide(struct call *k)
 	record_now(k->gw, r);
 }
 
+/* The daemon says which of the policy's providers it means: two may serve models of the same name. */
+static int check_body(struct call *k, const struct http_reader *r, struct denial *d)
+{
+	char provider[80] = "";
+	if (k->token->kind == TOKEN_ENGINE)
+		http_field_copy(r, "berthfs-provider", provider, sizeof provider);
+	return body_check_for(k->policy, k->ask.api, *provider ? provider : NULL, buf_str(&r->body), r->body.n, &k->ask,
+			      d);
+}
+
 /* All that is asked of a request, in order; the first no counts. */
 static int check(struct call *k, struct conn *c, bool anthropic, struct denial *d)
 {
@@ -319,7 +329,7 @@ static int check(struct call *k, struct conn *c, bool anthropic, struct denial *
 	if (!rc && k->ask.api == API_MODELS)
 		rc = check_models(k, anthropic, d);
 	else if (!rc)
-		rc = body_check(k->policy, k->ask.api, buf_str(&r->body), r->body.n, &k->ask, d);
+		rc = check_body(k, r, d);
 	if (rc)
 		return rc;
 	if (!k->ask.provider->local && !key_known(c->gw->keys, k->ask.provider->key))

@@ -17,6 +17,7 @@
 #include "backend/base/mem.h"
 #include "gateway.h"
 #include "key.h"
+#include "net.h"
 #include "policy.h"
 
 #define DEADLINE_MS 10000
@@ -157,6 +158,10 @@ static int spawn(const struct paths *p, const struct gateway_options *o, int rea
 		int null = open("/dev/null", O_RDWR);
 		dup2(null, 0);
 		dup2(null, 1);
+		if (o && o->log_fd > 2)
+			dup2(o->log_fd, 2);
+		if (null > 2)
+			close(null);
 		fcntl(ready, F_SETFD, 0);
 		if (chdir("/"))
 			_exit(127);
@@ -358,4 +363,13 @@ int gateway_activity(const struct paths *p, const char *session, int *running, i
 	if (!rc)
 		*idle_ms = idle;
 	return rc;
+}
+
+bool gateway_near(const char *url)
+{
+	char host[256];
+	int port;
+	const char *at = strstr(url, "://");
+	CLEAN_FREE char *authority = at ? xstrndup(at + 3, strcspn(at + 3, "/")) : NULL;
+	return authority && !net_host_port(authority, 80, host, sizeof host, &port) && net_near(host);
 }

@@ -184,8 +184,12 @@ static void flush_host(struct tunnel *t)
 static void pump_up(struct tunnel *t)
 {
 	struct conn *c = t->conn;
-	while (c && t->conn && !t->client_end && backlog(t) < BACKLOG_HIGH) {
+	for (int i = 0; c && t->conn && !t->client_end && backlog(t) < BACKLOG_HIGH; i++) {
 		ssize_t n;
+		if (i == READ_TURN) {
+			conn_put_off(c);
+			return;
+		}
 		const char *from = t->gw->scratch;
 		if (c->ahead.n) {
 			n = (ssize_t)c->ahead.n;
@@ -224,7 +228,11 @@ static void pump_up(struct tunnel *t)
 /* From the host, while the client takes it. */
 static void pump_down(struct tunnel *t)
 {
-	while (t->conn && t->up_readable && !t->host_end && conn_backlog(t->conn) < BACKLOG_HIGH) {
+	for (int i = 0; t->conn && t->up_readable && !t->host_end && conn_backlog(t->conn) < BACKLOG_HIGH; i++) {
+		if (i == READ_TURN) {
+			conn_put_off(t->conn);
+			return;
+		}
 		ssize_t n = recv(t->source.fd, t->gw->scratch, SCRATCH, 0);
 		if (n < 0 && errno == EINTR)
 			continue;

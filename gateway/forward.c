@@ -228,7 +228,12 @@ static void send_head(struct call *k)
 	if (!c)
 		return;
 	if (status == 401 || status == 403) {
-		deny_instead(k, 502, "provider.key", "the provider refused the gateway's key, or what it is used for");
+		char text[240];
+		snprintf(text, sizeof text,
+			 "the provider refused the gateway's key, or what it is used for; gateway/keys/%.60s takes "
+			 "another",
+			 k->ask.provider->key);
+		deny_instead(k, 502, "provider.key", text);
 		return;
 	}
 	if (status < 200 || (status >= 300 && status < 400)) {

@@ -13,6 +13,7 @@
 struct gateway_options {
 	const char *listen; /* ADDRESS:PORT for the daemon's own tokens; or NULL */
 	bool sync_each;	    /* ledger.sync = each */
+	int log_fd;	    /* where its words go; 0: where ours go now */
 };
 
 /* Finds the running gateway of this instance, or starts one, and waits until it serves (10 s). Of another version: it
@@ -51,6 +52,8 @@ int gateway_policy_get(const struct paths *paths, struct buf *out, struct err *e
 /* -EINVAL: words say which line and why; the old policy stays. */
 int gateway_policy_set(const struct paths *paths, const char *text, size_t n, struct err *err);
 int gateway_policy_check_line(const char *line, size_t n, struct err *err); /* without a gateway */
+
+bool gateway_near(const char *url); /* is its host this machine or its LAN, by the address as it is written? */
 
 int gateway_status(const struct paths *paths, struct buf *out, struct err *err); /* `key value` lines */
 int gateway_head(const struct paths *paths, struct buf *out, struct err *err); /* of the ledger, with its checkpoint */

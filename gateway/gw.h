@@ -18,6 +18,7 @@
 #define BACKLOG_HIGH (256 << 10) /* bytes that wait for a slow reader before the other side is paused */
 #define BACKLOG_LOW  (64 << 10)
 #define SCRATCH	     (64 << 10)
+#define READ_TURN    32 /* pieces that are read of a connection before others get their turn */
 
 struct gw;
 struct call;
@@ -46,12 +47,13 @@ struct listener {
 	int denied, unwritten;
 };
 
-enum conn_state { CONN_READING, CONN_WAITING, CONN_ANSWERING, CONN_TUNNEL, CONN_CLOSING };
+enum conn_state { CONN_READING, CONN_WAITING, CONN_ANSWERING, CONN_TUNNEL, CONN_CLOSING, CONN_LINGERING };
 
 struct conn { /* a client's connection */
 	struct source source;
 	struct gw *gw;
 	struct list link;
+	struct list again; /* in gw->again: it has more to read, when others have had their turn */
 	struct listener *from;
 	enum conn_state state;
 	struct http_reader in;
@@ -71,7 +73,7 @@ struct gw {
 	struct source upstream; /* an epoll set of its own for curl's sockets: they go first */
 	bool stopping;
 	char *dir, *runtime; /* state and sockets */
-	struct list listeners, conns, calls, tunnels, controls, attached, dead;
+	struct list listeners, conns, calls, tunnels, controls, attached, dead, again;
 	int n_conns;
 	size_t bodies; /* bytes of request bodies that are being read or sent */
 	CURLM *multi;
@@ -123,6 +125,8 @@ int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct to
 int listen_set(struct gw *g, const char *address, struct err *err); /* of TCP, instead of the one before; or NULL */
 void listener_close(struct gw *g, struct listener *l);
 void conn_read(struct conn *c);				 /* goes on with what has come */
+void conn_put_off(struct conn *c);			 /* it has more to read: after the others */
+void conn_read_again(struct gw *g);			 /* those that have been put off, once each */
 void conn_send(struct conn *c, const void *p, size_t n); /* queues and sends what goes at once */
 void conn_flush(struct conn *c);
 size_t conn_backlog(const struct conn *c);

@@ -25,6 +25,7 @@
 #define IDLE_MS	      (120 * 1000)
 #define HEAD_MS	      (10 * 1000) /* from the first byte of a request to the end of its head */
 #define BODY_MS	      (60 * 1000) /* and to the end of its body */
+#define LINGER_MS     2000	  /* a refused client that is still sending has this long to read why */
 #define STALL_MS      (60 * 1000) /* a client that takes nothing */
 
 /* ---- connections ---- */
@@ -62,6 +63,7 @@ static void conn_free(struct conn *c)
 	c->gone = true;
 	count_body(c, 0);
 	list_remove(&c->link);
+	list_remove(&c->again);
 	c->gw->n_conns--;
 	if (c->from)
 		c->from->connections--;
@@ -134,7 +136,8 @@ void conn_deny(struct conn *c, const struct denial *d, bool anthropic)
 		 "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nx-berthfs-rule: %s\r\n",
 		 d->status, http_reason(d->status), body.n, d->rule);
 	/* Asking again changes nothing, but for a rate that is over soon and failures on our side */
-	bool retry = d->status >= 500 || (d->retry_after > 0 && d->retry_after <= 120);
+	bool firm = !strcmp(d->rule, "provider.key") || !strcmp(d->rule, "provider.redirect");
+	bool retry = (d->status >= 500 && !firm) || (d->retry_after > 0 && d->retry_after <= 120);
 	buf_addf(&b, "x-should-retry: %s\r\n", retry ? "true" : "false");
 	if (d->retry_after)
 		buf_addf(&b, "Retry-After: %d\r\n", d->retry_after);
@@ -149,19 +152,49 @@ void conn_deny(struct conn *c, const struct denial *d, bool anthropic)
 	conn_done(c);
 }
 
+void conn_put_off(struct conn *c)
+{
+	if (list_empty(&c->again))
+		list_append(&c->gw->again, &c->again);
+}
+
+/* Drops what still comes. */
+static void linger(struct conn *c)
+{
+	ssize_t n = 1;
+	for (int i = 0; i < READ_TURN && n > 0; i++)
+		n = recv(c->source.fd, c->gw->scratch, SCRATCH, MSG_DONTWAIT);
+	if (n > 0 || (n < 0 && errno == EINTR)) {
+		conn_put_off(c);
+	} else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
+		conn_free(c);
+	}
+}
+
+/* The answer has gone out. Bytes that come after the close would turn it into a reset, which could take the answer with
+ * it: of a request that has not come as a whole they are read for a while. */
+static void conn_close(struct conn *c)
+{
+	shutdown(c->source.fd, SHUT_WR);
+	if (c->gone || (c->in.stage == HTTP_DONE && recv(c->source.fd, c->gw->scratch, SCRATCH, MSG_DONTWAIT) <= 0)) {
+		conn_free(c);
+		return;
+	}
+	c->state = CONN_LINGERING;
+	c->since_ms = clock_mono_ms();
+	http_release(&c->in);
+	buf_release(&c->ahead);
+	linger(c);
+}
+
 void conn_done(struct conn *c)
 {
 	c->call = NULL;
 	count_body(c, 0);
 	if (c->close_after || !c->in.keep_alive || c->gone) {
 		c->state = CONN_CLOSING;
-		if (!conn_backlog(c) || c->gone) {
-			/* Unread bytes would turn the close into a reset, which could take the answer with it */
-			shutdown(c->source.fd, SHUT_WR);
-			while (recv(c->source.fd, c->gw->scratch, SCRATCH, MSG_DONTWAIT) > 0)
-				;
-			conn_free(c);
-		}
+		if (!conn_backlog(c) || c->gone)
+			conn_close(c);
 		return;
 	}
 	c->state = CONN_READING;
@@ -216,10 +249,15 @@ static void feed(struct conn *c, const char *p, size_t n)
 	}
 }
 
-/* Reads while a request is being read; with edge-triggered events that has to go on until nothing is left. */
+/* Reads while a request is being read; with edge-triggered events that has to go on until nothing is left, in turns
+ * with others. A client that does not take its answers is not read: it could ask without end. */
 void conn_read(struct conn *c)
 {
-	while (c->source.ready && c->state == CONN_READING) {
+	for (int i = 0; c->source.ready && c->state == CONN_READING && conn_backlog(c) < BACKLOG_LOW; i++) {
+		if (i == READ_TURN) {
+			conn_put_off(c);
+			return;
+		}
 		if (c->ahead.n) {
 			CLEAN_BUF struct buf b = c->ahead;
 			c->ahead = BUF_INIT;
@@ -243,6 +281,27 @@ void conn_read(struct conn *c)
 	}
 }
 
+void conn_read_again(struct gw *g)
+{
+	struct list now;
+	list_init(&now);
+	while (!list_empty(&g->again)) {
+		struct list *first = g->again.next;
+		list_remove(first);
+		list_append(&now, first);
+	}
+	while (!list_empty(&now)) {
+		struct conn *c = list_entry(now.next, struct conn, again);
+		list_remove(&c->again);
+		if (c->state == CONN_LINGERING)
+			linger(c);
+		else if (c->state == CONN_TUNNEL)
+			egress_client_ready(c);
+		else
+			conn_read(c);
+	}
+}
+
 static void conn_ready(struct source *s, uint32_t events)
 {
 	struct conn *c = (struct conn *)s;
@@ -255,6 +314,10 @@ static void conn_ready(struct source *s, uint32_t events)
 		egress_client_ready(c);
 		return;
 	}
+	if (c->state == CONN_LINGERING) {
+		linger(c);
+		return;
+	}
 	if (left && c->state != CONN_READING) {
 		conn_free(c); /* it has left: whatever runs for it is stopped */
 		return;
@@ -262,7 +325,7 @@ static void conn_ready(struct source *s, uint32_t events)
 	if (events & EPOLLOUT && conn_backlog(c)) {
 		conn_flush(c);
 		if (c->state == CONN_CLOSING && (!conn_backlog(c) || c->gone)) {
-			conn_free(c);
+			conn_close(c);
 			return;
 		}
 		if (c->call && conn_backlog(c) < BACKLOG_LOW)
@@ -283,6 +346,7 @@ static void conn_new(struct listener *l, int fd)
 	c->source = (struct source){.fd = fd, .ready = conn_ready, .destroy = conn_destroy};
 	c->gw = g;
 	c->from = l;
+	list_init(&c->again);
 	c->since_ms = c->progress_ms = clock_mono_ms();
 	http_init(&c->in, (size_t)g->policy->body_max, HTTP_ALLOW_CONNECT | HTTP_ALLOW_ABSOLUTE);
 	list_append(&g->conns, &c->link);
@@ -305,7 +369,7 @@ void conn_sweep(struct gw *g, int64_t now)
 			deny(&d, 408, "slow", "the request did not come in time");
 			c->close_after = true;
 			call_denied(c, NULL, &d, false);
-		} else if (c->gone || (reading && age > IDLE_MS) ||
+		} else if (c->gone || (c->state == CONN_LINGERING && age > LINGER_MS) || (reading && age > IDLE_MS) ||
 			   (conn_backlog(c) && now - c->progress_ms > STALL_MS)) {
 			conn_free(c);
 		}

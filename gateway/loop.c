@@ -76,6 +76,8 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 			wait = g->curl_at - now;
 		if (g->later && g->later_ms - now < wait)
 			wait = g->later_ms - now;
+		if (!list_empty(&g->again))
+			wait = 0;
 		int n = epoll_wait(g->epoll, events, EVENTS, wait > 0 ? (int)wait : 0);
 		if (n < 0 && errno != EINTR)
 			return err_sys(err, errno, "epoll_wait");
@@ -88,6 +90,7 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 			if (s->ready && s != &g->upstream)
 				s->ready(s, events[i].events);
 		}
+		conn_read_again(g);
 		now = clock_mono_ms();
 		if (g->curl_at >= 0 && g->curl_at <= now)
 			forward_curl_timer(g);

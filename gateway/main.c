@@ -238,12 +238,14 @@ int gateway_main(int argc, char **argv)
 	g->dir = xasprintf("%s/gateway", o.state);
 	g->runtime = xstrdup(o.runtime);
 	g->started_ms = clock_mono_ms();
-	struct list *lists[] = {&g->listeners, &g->conns, &g->calls, &g->tunnels, &g->controls, &g->attached, &g->dead};
+	struct list *lists[] = {&g->listeners, &g->conns,    &g->calls, &g->tunnels,
+				&g->controls,  &g->attached, &g->dead,	&g->again};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	tokens_init(&g->tokens);
 	many_descriptors();
-	mallopt(M_MMAP_THRESHOLD, LARGE); /* else the memory of large bodies stays with the process */
+	mallopt(M_MMAP_THRESHOLD, LARGE);      /* else the memory of large bodies stays with the process */
+	mallopt(M_TRIM_THRESHOLD, 16 * LARGE); /* setting the one makes the other small and fixed */
 	int rc = open_all(g, &o, &sig, &err);
 	tell_ready(&o, rc, &err);
 	if (rc) {

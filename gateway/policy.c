@@ -520,8 +520,15 @@ bool glob_match(const char *glob, const char *text)
 
 const struct provider *policy_provider(const struct policy *p, enum api api, const char *model)
 {
+	return policy_provider_named(p, api, model, NULL);
+}
+
+const struct provider *policy_provider_named(const struct policy *p, enum api api, const char *model, const char *name)
+{
 	list_each (i, &p->models) {
 		const struct model_rule *m = list_entry(i, struct model_rule, link);
+		if (name && strcmp(name, m->provider->name))
+			continue;
 		if (api_served(api, m->provider->kind) && glob_match(m->glob, model))
 			return m->provider;
 	}

@@ -85,6 +85,8 @@ void words_release(struct words *w);
 bool words_have(const struct words *w, const char *word, size_t n);
 /* The provider that serves the model by this API, or NULL. */
 const struct provider *policy_provider(const struct policy *p, enum api api, const char *model);
+/* The same among the lines of one provider; NULL: any. */
+const struct provider *policy_provider_named(const struct policy *p, enum api api, const char *model, const char *name);
 /* The price of a model there, or NULL if none is known. */
 const struct price *policy_price(const struct policy *p, const struct provider *provider, const char *model);
 const struct host_rule *policy_map(const struct policy *p, const char *host, int port);

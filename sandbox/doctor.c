@@ -12,6 +12,7 @@
 #include "backend/base/mem.h"
 #include "image.h"
 #include "image_job.h"
+#include "jail.h"
 #include "qemu.h"
 #include "sandbox.h"
 
@@ -52,6 +53,16 @@ static void kvm(const struct out *o)
 	bool there = !access("/dev/kvm", R_OK | W_OK);
 	say(o, true, "kvm", "not used yet: software emulation (tcg)%s",
 	    there ? "" : "; there is no /dev/kvm for us either");
+}
+
+static void locked_in(const struct out *o)
+{
+	struct err err = ERR_INIT;
+	if (jail_possible(&err))
+		say(o, false, "jail", "%s", err.text);
+	else
+		say(o, true, "jail",
+		    "QEMU runs without privileges, network and sight of your files (" JAIL_PROGRAM ")");
 }
 
 static void user_ids(const struct out *o)
@@ -104,6 +115,7 @@ void sandbox_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, 
 	const struct out o = {line, arg, paths};
 	program(&o, QEMU_PROGRAM, "qemu-system-x86", "the virtual machines");
 	program(&o, "qemu-img", "qemu-utils", "their disks");
+	locked_in(&o);
 	kvm(&o);
 	program(&o, "mmdebstrap", "mmdebstrap", "makes the base image");
 	user_ids(&o);

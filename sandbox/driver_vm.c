@@ -21,6 +21,7 @@
 #include "driver.h"
 #include "env_call.h"
 #include "image.h"
+#include "jail.h"
 #include "keeper.h"
 #include "net.h"
 #include "process.h"
@@ -153,7 +154,7 @@ static int possible(struct err *err)
 {
 	static const struct {
 		const char *program, *package;
-	} needed[] = {{QEMU_PROGRAM, "qemu-system-x86"}, {"qemu-img", "qemu-utils"}};
+	} needed[] = {{QEMU_PROGRAM, "qemu-system-x86"}, {"qemu-img", "qemu-utils"}, {JAIL_PROGRAM, "bubblewrap"}};
 	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
 		if (!child_found(needed[i].program))
 			return err_set(err, ENOENT, "sandboxes of kind vm need %s: install the package %s",

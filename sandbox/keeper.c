@@ -158,8 +158,10 @@ static void describe_end(struct keeper *k, int status)
 	char when[CLOCK_TEXT];
 	const char *asked = k->phase == VM_STOPPING ? "powered off" : "ended by itself";
 	clock_rfc3339(clock_real_ms(), when);
-	if (WIFSIGNALED(status))
-		snprintf(k->ended, sizeof k->ended, "killed by signal %d at %s", WTERMSIG(status), when);
+	/* the jail passes on how QEMU ended: 128 and the signal */
+	int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
+	if (signal > 0)
+		snprintf(k->ended, sizeof k->ended, "killed by signal %d at %s", signal, when);
 	else if (WEXITSTATUS(status))
 		snprintf(k->ended, sizeof k->ended, "QEMU failed with exit code %d at %s", WEXITSTATUS(status), when);
 	else

@@ -120,6 +120,17 @@ static void grant(struct mux *m, struct mux_stream *s, size_t n)
 	s->delivered = 0;
 }
 
+/* The descriptor's peer has closed, maybe after an answer that still waits to be read: a server that refuses a large
+ * request does. So that is still relayed; what was for the descriptor is dropped. */
+static void give_up(struct mux *m, struct mux_stream *s)
+{
+	size_t n = pending(s);
+	s->broken = true;
+	buf_reset(&s->out);
+	s->out_at = 0;
+	grant(m, s, n);
+}
+
 /* Writes what is waiting for the descriptor. False: the stream is gone. */
 static bool deliver(struct mux *m, struct mux_stream *s)
 {
@@ -128,6 +139,10 @@ static bool deliver(struct mux *m, struct mux_stream *s)
 		ssize_t n = mux_put(s->fd, &socket, s->out.p + s->out_at, pending(s));
 		if (n < 0 && errno == EAGAIN)
 			return true;
+		if (n < 0 && (errno == EPIPE || errno == ECONNRESET) && !s->closing) {
+			give_up(m, s);
+			return true;
+		}
 		if (n < 0) {
 			abort_stream(m, s);
 			return false;
@@ -149,11 +164,11 @@ static bool collect(struct mux *m, struct mux_stream *s)
 	ssize_t n = read(s->fd, room, s->credit < sizeof room ? s->credit : sizeof room);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;
-	if (n < 0) {
+	if (n < 0 && !(s->broken && errno == ECONNRESET)) {
 		abort_stream(m, s);
 		return false;
 	}
-	if (n == 0) {
+	if (n <= 0) {
 		s->eof = true;
 		mux_frame(m, MUX_FIN, s->id, NULL, 0);
 		return true;
@@ -179,6 +194,10 @@ static bool on_data(struct mux *m, struct mux_stream *s, const char *p, uint32_t
 	if (n == 0 || n > s->allowed || s->fin)
 		return false;
 	s->allowed -= n;
+	if (s->broken) {
+		grant(m, s, n);
+		return true;
+	}
 	if (s->out_at > whole_credit(s) / 2) {
 		buf_drop(&s->out, s->out_at);
 		s->out_at = 0;

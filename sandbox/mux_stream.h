@@ -33,6 +33,7 @@ struct mux_stream {
 	bool bulk;	    /* the guest has opened it */
 	bool eof;	    /* fd gave end of file and FIN was sent */
 	bool fin;	    /* FIN came: after `out` the descriptor is shut down for writing */
+	bool broken;	    /* fd takes no more: what comes for it is dropped */
 	bool closing;	    /* CLOSE came: only `out` is still delivered */
 	uint32_t credit;    /* bytes that may still be sent */
 	uint32_t allowed;   /* bytes that the peer may still send */

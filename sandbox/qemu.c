@@ -1,5 +1,5 @@
-/* QEMU's command line and its start. Runs on the keeper's only thread; must never open a network back end, a display
- * or /dev/kvm, and never pass the keeper's environment on. */
+/* QEMU's command line and its start, in a jail. Runs on the keeper's only thread; must never open a network back end, a
+ * display or /dev/kvm, and never pass the keeper's environment on. */
 #include "qemu.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
+#include "jail.h"
 #include "tsc.h"
 
 /* Descriptors as QEMU finds them. */
@@ -104,8 +105,29 @@ static void command_line(const struct qemu_spec *s, struct args *a)
 	add_pair(a, "-append", kernel_line(s));
 }
 
+/* The folder of a QEMU that lies outside of /usr, malloc'd; NULL: where all systems have it. */
+static char *elsewhere(void)
+{
+	const char *path = getenv("PATH");
+	CLEAN_FREE char *copy = xstrdup(path ? path : "");
+	char *save = NULL;
+	for (char *dir = strtok_r(copy, ":", &save); dir; dir = strtok_r(NULL, ":", &save)) {
+		CLEAN_FREE char *name = xasprintf("%s/%s", dir, QEMU_PROGRAM);
+		CLEAN_FREE char *real = access(name, X_OK) ? NULL : realpath(name, NULL);
+		if (!real)
+			continue;
+		for (int up = 0; up < 2; up++) { /* FOLDER/bin/PROGRAM */
+			char *slash = strrchr(real, '/');
+			if (slash > real)
+				*slash = 0;
+		}
+		return strncmp(real, "/usr", 4) && real[1] ? take(real) : NULL;
+	}
+	return NULL;
+}
+
 /* In the child: only async-signal-safe calls. fds: standard input, output, then those of the enum above. */
-static void become(const struct args *a, char *const *env, const int fds[FIRST_FREE_FD], pid_t keeper)
+static void become(const char *const *argv, char *const *env, const int fds[FIRST_FREE_FD], pid_t keeper)
 {
 	sigset_t none;
 	sigemptyset(&none);
@@ -121,7 +143,7 @@ static void become(const struct args *a, char *const *env, const int fds[FIRST_F
 		dup2(fds[i], i); /* dup2 clears close-on-exec */
 	fcntl(STATUS_FD, F_SETFD, FD_CLOEXEC);
 	close_range(FIRST_FREE_FD, ~0U, 0);
-	execvpe(QEMU_PROGRAM, (char *const *)(uintptr_t)a->v, env);
+	execvpe(argv[0], (char *const *)(uintptr_t)argv, env);
 	int e = errno;
 	ssize_t r = write(STATUS_FD, &e, sizeof e);
 	(void)r;
@@ -160,11 +182,18 @@ static pid_t spawn(const struct qemu_spec *spec, int port, int qmp, int console,
 	CLEAN_FREE char *path_env = xasprintf("PATH=%s", path ? path : "/usr/local/bin:/usr/bin:/bin");
 	char *env[] = {path_env, (char[]){"HOME=/"}, (char[]){"LC_ALL=C"}, NULL};
 	__attribute__((cleanup(args_release))) struct args args = {.n = 0};
+	__attribute__((cleanup(jail_release))) struct jail_args jail = {.n = 0};
+	CLEAN_FREE char *image = xstrndup(spec->vmlinux, (size_t)(strrchr(spec->vmlinux, '/') - spec->vmlinux));
+	CLEAN_FREE char *open = elsewhere();
+	jail_begin(&(struct jail){.image = image, .disk = spec->disk, .open = open}, &jail);
 	command_line(spec, &args);
+	const char *argv[ARRAY_LEN(args.v) + ARRAY_LEN(jail.v) + 1] = {NULL};
+	memcpy(argv, jail.v, (size_t)jail.n * sizeof *argv);
+	memcpy(argv + jail.n, args.v, (size_t)args.n * sizeof *argv);
 	const int fds[FIRST_FREE_FD] = {null, console, console, port, qmp, lock, status};
 	pid_t keeper = getpid(), pid = fork();
 	if (pid == 0)
-		become(&args, env, fds, keeper);
+		become(argv, env, fds, keeper);
 	return pid;
 }
 
@@ -175,10 +204,10 @@ int qemu_start(const struct qemu_spec *spec, struct qemu *out, struct err *err)
 	*out = (struct qemu){.pid = -1, .port = -1, .qmp = -1, .console = -1};
 	if (!make_pairs(port, qmp, console, status) ||
 	    (out->pid = spawn(spec, port[1], qmp[1], console[1], status[1])) < 0)
-		rc = err_sys(err, errno, "cannot start %s", QEMU_PROGRAM);
+		rc = err_sys(err, errno, "cannot start " JAIL_PROGRAM);
 	fd_close(&status[1]);
 	if (!rc && !fd_read_full(status[0], &failed, sizeof failed))
-		rc = err_sys(err, failed, "cannot run %s", QEMU_PROGRAM);
+		rc = err_sys(err, failed, "cannot run " JAIL_PROGRAM);
 	if (!rc) {
 		out->port = take_fd(&port[0]);
 		out->qmp = take_fd(&qmp[0]);

@@ -4,7 +4,7 @@ _berthfs() {
 	local word=${COMP_WORDS[COMP_CWORD]} mount
 	COMPREPLY=()
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W "mount umount show doctor image ledger --help --version" -- "$word"))
+		COMPREPLY=($(compgen -W "mount umount show doctor models image ledger --help --version" -- "$word"))
 		return
 	fi
 	case ${COMP_WORDS[1]} in

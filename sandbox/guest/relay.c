@@ -33,6 +33,7 @@ struct relay {
 struct way {
 	int from, to;
 	bool end, done; /* from has ended; and to knows */
+	bool broken;	/* to takes no more: what comes is dropped, so that its last answer still gets through */
 	size_t at, n;
 	char room[ROOM];
 };
@@ -48,20 +49,26 @@ static bool move(struct way *w)
 {
 	if (!w->end && w->at == w->n) {
 		ssize_t n = recv(w->from, w->room, sizeof w->room, MSG_DONTWAIT);
-		if (n < 0 && errno != EAGAIN && errno != EINTR)
+		if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNRESET)
 			return false;
-		w->end = n == 0;
+		w->end = n == 0 || (n < 0 && errno == ECONNRESET);
 		w->at = 0;
 		w->n = n > 0 ? (size_t)n : 0;
 	}
-	while (w->at < w->n) {
+	while (w->at < w->n && !w->broken) {
 		ssize_t n = send(w->to, w->room + w->at, w->n - w->at, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
-			return errno == EAGAIN;
+		if (n < 0 && errno == EAGAIN)
+			return true;
+		if (n < 0) {
+			w->broken = true;
+			break;
+		}
 		w->at += (size_t)n;
 	}
+	if (w->broken)
+		w->at = w->n;
 	if (w->end && !w->done) {
 		shutdown(w->to, SHUT_WR);
 		w->done = true;

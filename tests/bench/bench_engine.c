@@ -185,7 +185,7 @@ static int long_fn(struct tx *tx, void *arg, struct err *err)
 	int rc = 0;
 	for (int i = 0; i < 20 && s && !rc; i++) {
 		rc = transcript_user(tx, s, 1, text, "", err);
-		rc = rc ? rc : transcript_assistant(tx, s, "m", text, "", "end_turn", 0, false, err);
+		rc = rc ? rc : transcript_assistant(tx, s, "m", text, "", NULL, "end_turn", 0, false, err);
 	}
 	return rc;
 }

@@ -1,4 +1,6 @@
-# The gateway beside nginx's proxy_pass, in one run: rounds take turns, each ratio is printed beside its bar.
+# The gateway beside nginx's and HAProxy's plain forwarding and beside Portkey's gateway, in one run: rounds take turns,
+# each ratio is printed beside its bar, and the machine's load at the time with it. PORTKEY: a folder in which npm has
+# installed @portkey-ai/gateway already; else it is installed into the test's own folder, where there is npm.
 import os, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gateway"))
 from peers import *
@@ -16,7 +18,7 @@ def port():
         return s.getsockname()[1]
 
 
-UP, NGINX, GATEWAY = port(), port(), port()
+UP, NGINX, HAPROXY, PORTKEY, GATEWAY = [port() for _ in range(5)]
 gw = Instance()
 procs = []
 atexit.register(lambda: [p.terminate() for p in procs])
@@ -29,6 +31,46 @@ server { listen 127.0.0.1:%d backlog=4096; location / { proxy_pass http://u; pro
 """ % (gw.dir, gw.dir, paths, UP, NGINX))
 procs.append(subprocess.Popen(["nginx", "-c", gw.dir + "/nginx.conf"], stderr=gw.log))
 gw.start("127.0.0.1:%d" % GATEWAY)
+nginx = procs[-1]
+haproxy = portkey = None
+if shutil.which("haproxy"):
+    open(gw.dir + "/haproxy.cfg", "w").write("""global
+  maxconn 4096
+  nbthread 1
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+  http-reuse always
+  option http-no-delay
+frontend f
+  bind 127.0.0.1:%d
+  default_backend b
+backend b
+  server s 127.0.0.1:%d
+""" % (HAPROXY, UP))
+    haproxy = subprocess.Popen(["haproxy", "-db", "-f", gw.dir + "/haproxy.cfg"], stdout=gw.log, stderr=gw.log)
+    procs.append(haproxy)
+else:
+    print("skip haproxy: not installed")
+
+
+def start_portkey():
+    home = os.environ.get("PORTKEY")
+    if not home and shutil.which("npm") and shutil.which("node"):
+        home = gw.dir + "/portkey"
+        os.makedirs(home)
+        subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--prefix", home, "@portkey-ai/gateway"], stdout=gw.log, stderr=gw.log, timeout=300)
+    program = "%s/node_modules/@portkey-ai/gateway/build/start-server.js" % home
+    if not home or not os.path.exists(program):
+        return None
+    p = subprocess.Popen(["node", program, "--port=%d" % PORTKEY, "--headless"], stdout=gw.log, stderr=gw.log, env=dict(gw.env, NODE_ENV="production"))
+    procs.append(p)
+    return p
+
+
+portkey = start_portkey()
 
 
 class Up:
@@ -41,7 +83,31 @@ token = gw.ctl("mint", "engine", "b", "app", "none", "")
 body = json.dumps({"model": "claude-a", "max_tokens": 100, "messages": [{"role": "user", "content": "y" * 8000}]})
 open(gw.dir + "/post.lua", "w").write('wrk.method="POST"\nwrk.headers["Content-Type"]="application/json"\nwrk.headers["x-api-key"]="%s"\nwrk.body=[==[%s]==]\n' % (token, body))
 within(5, lambda: not subprocess.run([LOAD, "rate", str(NGINX), token, "10", "1", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode)
-who = [("direct", UP), ("nginx", NGINX), ("gateway", GATEWAY)]
+who = [("direct", UP), ("nginx", NGINX)] + [("haproxy", HAPROXY)] * (haproxy is not None) + [("gateway", GATEWAY)]
+EXTRA = {"anthropic-version": "2023-06-01", "x-portkey-provider": "anthropic", "x-portkey-custom-host": "http://127.0.0.1:%d/v1" % UP}
+open(gw.dir + "/portkey.lua", "w").write(open(gw.dir + "/post.lua").read() + "".join('wrk.headers["%s"]="%s"\n' % e for e in EXTRA.items()))
+
+
+def answers(p, headers):
+    r = subprocess.run(["curl", "-sS", "-m", "5", "-o", gw.dir + "/answer", "-w", "%{http_code}", "http://127.0.0.1:%d/v1/messages" % p, "-H", "content-type: application/json", "-H", "x-api-key: " + token,
+                        *[x for e in headers.items() for x in ("-H", "%s: %s" % e)], "-d", body], stdout=subprocess.PIPE, stderr=gw.log).stdout
+    return r == b"200" and b'"end_turn"' in open(gw.dir + "/answer", "rb").read()
+
+
+if portkey and not within(20, lambda: answers(PORTKEY, EXTRA)):
+    print("skip portkey: it does not answer as it should")
+    portkey = None
+elif not portkey:
+    print("skip portkey: not installed, and npm cannot")
+
+
+def load():
+    return "load %s" % open("/proc/loadavg").read().split()[0]
+
+
+def cpu(name):
+    pid = {"nginx": lambda: int(open("/proc/%d/task/%d/children" % (nginx.pid, nginx.pid)).read().split()[0]), "haproxy": lambda: haproxy.pid, "gateway": lambda: gw.pid, "direct": lambda: procs[0].pid}[name]()
+    return sum(map(int, open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def run(*args):
@@ -69,8 +135,8 @@ def bar(name, value, limit, below=True):
     print("%s %s: %.3g (bar: %s %g)" % ("ok" if (value <= limit) == below or value == limit else "note", name, value, "at most" if below else "at least", limit), flush=True)
 
 
-def wrk(p):
-    o = subprocess.run(["wrk", "-t1", "-c64", "-d3", "-s", gw.dir + "/post.lua", "http://127.0.0.1:%d/v1/messages" % p], stdout=subprocess.PIPE).stdout.decode()
+def wrk(p, script="post"):
+    o = subprocess.run(["wrk", "-t1", "-c64", "-d3", "-s", "%s/%s.lua" % (gw.dir, script), "http://127.0.0.1:%d/v1/messages" % p], stdout=subprocess.PIPE).stdout.decode()
     assert "Non-2xx" not in o, o
     return float(re.search(r"Requests/sec:\s+([\d.]+)", o).group(1))
 
@@ -78,11 +144,19 @@ def wrk(p):
 got = rounds(3, wrk)
 for name, _ in who:
     print("# 64 connections, requests/s: %-8s %s" % (name, " ".join("%.0f" % x for x in got[name])))
+print("# " + load())
+if portkey:
+    theirs = [wrk(PORTKEY, "portkey") for _ in range(3)]
+    print("# 64 connections, requests/s: portkey  %s" % " ".join("%.0f" % x for x in theirs))
+    bar("requests/s over Portkey's", median(got["gateway"]) / median(theirs), 20, below=False)
+if haproxy:
+    print("# requests/s over haproxy's: %.2f" % median([g / n for g, n in zip(got["gateway"], got["haproxy"])]))
 bar("requests/s over nginx's", median([g / n for g, n in zip(got["gateway"], got["nginx"])]), 0.3, below=False)
 
 got = rounds(3, lambda p: run("rate", p, token, 1000, 32, 4))
 for name, _ in who:
     print("# 1000 requests/s, from the time due: %-8s %s" % (name, " | ".join(got[name])))
+print("# " + load())
 bar("added latency p50, ms", median([number(g, "p50") - number(d, "p50") for g, d in zip(got["gateway"], got["direct"])]) / 1000, 0.15)
 bar("added latency p99, ms", median([number(g, "p99") - number(d, "p99") for g, d in zip(got["gateway"], got["direct"])]) / 1000, 0.5)
 
@@ -91,11 +165,36 @@ for name, _ in who:
     print("# first event: %-8s %s" % (name, " | ".join(got[name])))
 bar("first event over nginx's, ms", median([number(g, "p50") - number(n, "p50") for g, n in zip(got["gateway"], got["nginx"])]) / 1000, 0.3)
 
-got = rounds(2, lambda p: run("streams", p, token, 1000))
+spent = {name: -cpu(name) for name, _ in who}
+got = rounds(int(os.environ.get("ROUNDS", "3")), lambda p: run("streams", p, token, 1000))
+print("# " + load())
+print("# 1000 streams, seconds of CPU in all: " + ", ".join("%s %.2f" % (name, spent[name] + cpu(name)) for name, _ in who))
 for name, _ in who:
     print("# 1000 streams: %-8s %s" % (name, " | ".join(got[name])))
-bar("event p99 of 1000 streams over nginx's", min(number(g, "p99") / number(n, "p99") for g, n in zip(got["gateway"], got["nginx"])), 1)
+for q in ("p50", "p99"):
+    print("# event %s over nginx's, by round: %s" % (q, " ".join("%.2f" % (number(g, q) / number(n, q)) for g, n in zip(got["gateway"], got["nginx"]))))
+bar("event p99 of 1000 streams over nginx's", median([number(g, "p99") / number(n, "p99") for g, n in zip(got["gateway"], got["nginx"])]), 1)
 bar("memory, MiB", int(re.search(r"VmHWM:\s+(\d+)", open("/proc/%d/status" % gw.pid).read()).group(1)) / 1024, 64)
+
+
+def left():
+    c = Client(("127.0.0.1", UP)).ask("GET", "/left").head()
+    data, _ = c.body()
+    c.close()
+    return [int(x) for x in data.split()]
+
+
+for name, p in who[1:]:
+    begun, early = left()
+    print("# %s: %s" % (name, run("leave", p, token, 500)))
+    want = [begun + 500, early + 500]
+    took = time.monotonic()
+    within(3, lambda: left() == want)
+    now = left()
+    if name == "gateway":
+        check("500 of 500 that leave cancel the provider's stream (%.2f s)" % (time.monotonic() - took), now == want, now, want)
+    else:
+        print("# %s cancels %d of %d" % (name, now[1] - early, now[0] - begun))
 gw.ctl("stop")
 p = subprocess.run([BERTHFS, "ledger", "verify"], env=gw.env, stdout=subprocess.PIPE)
 print("# " + p.stdout.decode().replace("\n", "\n# "))

@@ -1,9 +1,12 @@
 /* The gateway's bench: a provider and a client in one small program, so that they cost little beside what is measured.
  *   load serve PORT                            answers; to "stream":true with 20 events, 250 ms apart, that carry the
- * time load rate PORT TOKEN RATE CONNS SECONDS    requests at a fixed rate; prints p50 and p99 in microseconds, from
- * the time that a request was due load streams PORT TOKEN N                  N streams at once; prints the delay of
- * events load first PORT TOKEN N                    N times, one after another, on a connection of its own: the first
- * event One thread; a test program: it trusts what it speaks to. */
+ *                                              time. GET /left: how many streams began, how many were left early
+ *   load rate PORT TOKEN RATE CONNS SECONDS    requests at a fixed rate; prints p50 and p99 in microseconds, from the
+ *                                              time that a request was due
+ *   load streams PORT TOKEN N                  N streams at once; prints the delay of events
+ *   load leave PORT TOKEN N                    N streams at once, each left after its first event
+ *   load first PORT TOKEN N                    N times, one after another, on a connection of its own: the first event
+ * LOAD_HEADERS in the environment: header lines to add. One thread; a test program: it trusts what it speaks to. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -31,12 +34,13 @@ struct peer {
 	struct list link; /* serve: streams */
 	int sent;
 	int64_t next, due; /* microseconds */
-	bool busy, bad, done;
+	bool busy, bad, done, streams;
 };
 
 static int epoll_fd;
 static int64_t *delays;
 static size_t n_delays;
+static int begun, left_early; /* serve: streams */
 
 static void note(int64_t us)
 {
@@ -126,12 +130,25 @@ static void next_event(struct peer *p)
 		 "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 	put(p, "0\r\n\r\n", 5);
 	list_remove(&p->link);
+	p->streams = false;
+}
+
+/* How many streams have begun, and how many were left before their end. */
+static void tell_left(struct peer *p)
+{
+	CLEAN_FREE char *body = xasprintf("%d %d", begun, left_early);
+	CLEAN_FREE char *text = xasprintf("HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n%s", strlen(body), body);
+	put(p, text, strlen(text));
 }
 
 static void answer(struct peer *p, size_t n, struct list *streams, const char *plain)
 {
-	bool stream = strstr(p->in.p, "\"stream\":true") != NULL;
+	bool stream = strstr(p->in.p, "\"stream\":true") != NULL, asks = !strncmp(p->in.p, "GET /left ", 10);
 	buf_drop(&p->in, n);
+	if (asks) {
+		tell_left(p);
+		return;
+	}
 	if (!stream) {
 		put(p, plain, strlen(plain));
 		return;
@@ -142,6 +159,8 @@ static void answer(struct peer *p, size_t n, struct list *streams, const char *p
 	chunk(p, "event: message_start\ndata: "
 		 "{\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\n\n");
 	p->sent = 0;
+	p->streams = true;
+	begun++;
 	p->next = clock_mono_us();
 	list_append(streams, &p->link);
 	next_event(p);
@@ -149,6 +168,7 @@ static void answer(struct peer *p, size_t n, struct list *streams, const char *p
 
 static void drop(struct peer *p)
 {
+	left_early += p->streams;
 	list_remove(&p->link);
 	close(p->fd);
 	buf_release(&p->in);
@@ -165,8 +185,12 @@ static int serve(int port)
 	char fill[1400];
 	memset(fill, 'x', sizeof fill - 1);
 	fill[sizeof fill - 1] = 0;
-	CLEAN_FREE char *body =
-		xasprintf("{\"content\":\"%s\",\"usage\":{\"input_tokens\":10,\"output_tokens\":20}}", fill);
+	CLEAN_FREE char *body = xasprintf("{\"id\":\"m\",\"type\":\"message\",\"role\":\"assistant\",\"model\":"
+					  "\"claude-a\",\"content\":[{\"type\":"
+					  "\"text\",\"text\":\"%s\"}],\"stop_reason\":\"end_turn\",\"usage\":{\"input_"
+					  "tokens\":10,\"output_tokens\":"
+					  "20}}",
+					  fill);
 	CLEAN_FREE char *plain =
 		xasprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
 			  strlen(body), body);
@@ -223,10 +247,11 @@ static char *request(const char *token, bool stream)
 	CLEAN_FREE char *body = xasprintf(
 		"{\"model\":\"claude-a\",\"max_tokens\":100,%s\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}",
 		stream ? "\"stream\":true," : "", fill);
+	const char *more = getenv("LOAD_HEADERS"); /* whole lines, for peers that want some of their own */
 	return xasprintf("POST /v1/messages HTTP/1.1\r\nHost: h\r\nx-api-key: %s\r\nContent-Type: "
-			 "application/json\r\nContent-Length: "
+			 "application/json\r\n%sContent-Length: "
 			 "%zu\r\n\r\n%s",
-			 token, strlen(body), body);
+			 token, more ? more : "", strlen(body), body);
 }
 
 static int rate(int port, const char *token, int per_second, int conns, int seconds)
@@ -319,6 +344,34 @@ static int streams(int port, const char *token, int count)
 	return done != count;
 }
 
+/* N streams that are left after their first event. */
+static int leave(int port, const char *token, int count)
+{
+	struct epoll_event events[256];
+	CLEAN_FREE char *text = request(token, true);
+	struct peer *peers = xcalloc((size_t)count, sizeof *peers);
+	int gone = 0;
+	for (int i = 0; i < count; i++) {
+		peers[i].fd = dial(port);
+		put(&peers[i], text, strlen(text));
+		watch(&peers[i]);
+	}
+	for (int64_t end = clock_mono_us() + EVENTS * GAP_US; gone < count && clock_mono_us() < end;) {
+		int n = epoll_wait(epoll_fd, events, 256, 100);
+		for (int i = 0; i < n; i++) {
+			struct peer *p = events[i].data.ptr;
+			bool alive = read_some(p);
+			times(p, true);
+			if (alive && !p->sent)
+				continue;
+			close(p->fd);
+			gone++;
+		}
+	}
+	printf("left %d of %d\n", gone, count);
+	return gone != count;
+}
+
 static int first(int port, const char *token, int count)
 {
 	CLEAN_FREE char *text = request(token, true);
@@ -345,6 +398,8 @@ int main(int argc, char **argv)
 		return rate(atoi(argv[2]), argv[3], atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
 	if (argc == 5 && !strcmp(argv[1], "streams"))
 		return streams(atoi(argv[2]), argv[3], atoi(argv[4]));
+	if (argc == 5 && !strcmp(argv[1], "leave"))
+		return leave(atoi(argv[2]), argv[3], atoi(argv[4]));
 	if (argc == 5 && !strcmp(argv[1], "first"))
 		return first(atoi(argv[2]), argv[3], atoi(argv[4]));
 	return 64;

@@ -59,7 +59,7 @@ equal "command: its output is complete" "$(grep -c "^line [0-9]*$" "$S/command/t
 equal "command: it ran once" "$(git -C "$P" show "sandbox/$(cat "$S/command/id"):count.txt")" once
 
 # ---- during a ship: at each of its steps
-for point in fetching asking verifying pushing pushed; do
+for point in fetching asking verifying checking pushing pushed; do
 	name=ship-$point
 	cat >"$T/$name.script" <<-END
 		{"tools":[{"name":"bash","input":{"command":"echo $point > $point.txt; git add . && git commit -qm $point"}}]}

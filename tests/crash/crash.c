@@ -144,7 +144,7 @@ static void child_main(const char *kill_at, int messages, bool ship)
 		_exit(9);
 	CLEAN_BUF struct buf windows = BUF_INIT;
 	for (int s = TALKING; s < SESSIONS; s++)
-		buf_addf(&windows, "window.script:%s/crash%d.script = 8000\n", fixture_root, s);
+		buf_addf(&windows, "model.script:%s/crash%d.script.window = 8000\n", fixture_root, s);
 	buf_adds(&windows, "approvals.ask = bash\n");
 	face_config(buf_str(&windows));
 	face_drain(0);

@@ -23,7 +23,7 @@ cat >"$HOME/answers" <<'END'
 END
 printf 'sandbox = dir\nsandbox.allow-dir = yes\n' >"$T/config/berthfs/config"
 
-awk '/^## A tour/ { tour = 1 } /^## The code/ { tour = 0 }
+awk '/^## / { tour = /^## A tour/ }
 	/^```/ { code = tour && /^```sh/; next }
 	code { print }' "$ROOT/README.md" >"$T/tour"
 check "there is a tour" test "$(wc -l <"$T/tour")" -gt 25

@@ -39,6 +39,18 @@ def rss():
     return int(re.search(r"VmRSS:\s+(\d+)", open("/proc/%d/status" % gw.pid).read()).group(1))
 
 
+def is_closed(s):
+    s.setblocking(False)
+    try:
+        while s.recv(65536):
+            pass
+        return True
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
+
+
 def quick(n=20):
     """Another client's median time meanwhile."""
     times = []
@@ -105,6 +117,67 @@ grown = rss() - before
 check("pipelining is bounded: behind one that waits little is taken", grown < 4096 and sent < 8 << 20, grown, sent)
 c.close()
 
+# Refusals cost the client nothing: whoever sends them without end, reading or not, is one client among others.
+cheap = b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n" * 2000
+for reads in (False, True):
+    before, stop, sent = rss(), threading.Event(), [0]
+    cs = [Client(box, 30) for _ in range(4)]
+
+    def pour(c):
+        try:
+            while not stop.is_set():
+                c.send(cheap)
+                sent[0] += len(cheap)
+        except OSError:
+            pass
+
+    def drain(c):
+        try:
+            while c.s.recv(1 << 20):
+                pass
+        except OSError:
+            pass
+    for c in cs:
+        threading.Thread(target=pour, args=(c,), daemon=True).start()
+        if reads:
+            threading.Thread(target=drain, args=(c,), daemon=True).start()
+    time.sleep(0.5)
+    t = quick(10)
+    time.sleep(1)
+    grown = rss() - before
+    how = "are read" if reads else "nobody reads"
+    check("refusals without end that %s: others are served" % how, t < 0.3 and equal.last == 200, t, equal.last)
+    check("refusals without end that %s: memory is bounded" % how, grown < 16 << 10, grown, sent[0])
+    stop.set()
+    for c in cs:
+        c.s.shutdown(socket.SHUT_RDWR)
+        c.close()
+
+# The same with bytes behind a refusal that ends the connection
+stop = threading.Event()
+cs = [Client(box, 30) for _ in range(4)]
+
+
+def pour_body(c):
+    try:
+        while not stop.is_set():
+            c.send(b" " * 65536)
+    except OSError:
+        pass
+
+
+for c in cs:
+    c.send((HEAD + "Content-Length: %d\r\n\r\n" % (40 << 20)).encode())
+    threading.Thread(target=pour_body, args=(c,), daemon=True).start()
+
+time.sleep(0.3)
+t = quick(10)
+check("bytes without end behind a refusal hold up nobody", t < 0.3 and equal.last == 200, t)
+check("and end with the connection", within(6, lambda: all(is_closed(c.s) for c in cs)))
+stop.set()
+for c in cs:
+    c.close()
+
 before = rss()
 slow = []
 for i in range(40):
@@ -141,14 +214,6 @@ for i in range(2300):
     within(5, lambda: s.connect_ex(box) in (0, 106))
     many.append(s)
 closed = 0
-def is_closed(s):
-    s.setblocking(False)
-    try:
-        return s.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 check("a socket has so many connections and no more", within(5, lambda: sum(map(is_closed, many)) >= 252), sum(map(is_closed, many)))
 t = quick()
 check("and other sockets are served meanwhile", t < 0.2 and equal.last == 200, t)

@@ -133,6 +133,43 @@ check("revoking cuts tunnels within a second", time.monotonic() - t < 1)
 row = within(3, lambda: [r for r in gw.ledger() if r.get("result") == "revoked"])
 check("and the ledger says so", bool(row))
 
+# ---- tunnels at full speed ----
+gw.ctl("policy-set", data=policy(up, "egress registries packages.test plain.test:80 pour.test sink.test\nlimit session bytes 1000000000000\nmap pour.test 127.0.0.1:%d\nmap sink.test 127.0.0.1:%d\n" % (sink.getsockname()[1], sink.getsockname()[1]) + MAPS).encode())
+gw.ctl("mint", "sandbox", "fast", "app", "registries", gw.dir + "/fast.sock")
+gw.ctl("revoke", "all", "fast")
+fast = gw.ctl("mint", "sandbox", "fast", "app", "registries", gw.dir + "/fast.sock")
+stop = threading.Event()
+
+
+def spin(step):
+    try:
+        while not stop.is_set():
+            step()
+    except OSError:
+        pass
+
+
+def tunnel(host):
+    return Client(gw.dir + "/fast.sock").ask("CONNECT", host, headers=[auth(fast)]).head()
+steps = []
+for _ in range(3):
+    c = tunnel("pour.test:443")
+    steps.append(lambda c=c: c.s.recv(1 << 20))
+c = Client(gw.dir + "/fast.sock")
+c.send(("GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n%s\r\n\r\n" % auth(fast)).encode())
+steps.append(lambda c=c: c.send(b"x" * 65536))
+for step in steps:
+    threading.Thread(target=spin, args=(step,), daemon=True).start()
+time.sleep(0.3)
+times = []
+for _ in range(10):
+    t = time.monotonic()
+    call(gw.sock, "GET", "/nothing", engine)
+    times.append(time.monotonic() - t)
+check("tunnels at full speed hold up nobody", sorted(times)[5] < 0.3, times)
+stop.set()
+gw.ctl("revoke", "all", "fast")
+
 # ---- real programs ----
 gw.ctl("network", "registries", "registries")
 gw.ctl("revoke", "all", "registries")

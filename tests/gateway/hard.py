@@ -145,6 +145,13 @@ safe = Provider(ctx)
 gw.ctl("policy-set", data=policy(safe, anthropic="ca %s/ca.pem" % t).encode())
 r = call(S, "POST", "/v1/messages", engine, message(stream=True))
 equal("over TLS with a CA of its own", (r.status, r.whole, r.data), (200, True, b"".join(anthropic_events())))
+gw.ctl("policy-set", data="".join(l + " ca %s/ca.pem\n" % t if l.startswith("provider") and " ca " not in l else l + "\n" for l in policy(safe, anthropic="ca %s/ca.pem" % t).splitlines()).encode())
+for name, path, body, events in [("Chat Completions", "/v1/chat/completions", {"model": "gpt-a", "messages": [], "stream_options": {"include_usage": True}}, chat_events()),
+                                 ("Responses", "/v1/responses", {"model": "gpt-a", "input": "x"}, responses_events())]:
+    r = call(S, "POST", path, engine, dict(body, stream=True), auth="bearer")
+    equal("over TLS, " + name, (r.status, r.whole, r.data), (200, True, b"".join(events)))
+    d, o = gw.outcome()
+    equal("over TLS, %s: what was used" % name, (o["result"], o["input"], o["output"], o["cache_read"]), ("complete", 60, 7, 40))
 gw.ctl("policy-set", data=policy(safe).encode())
 n = len(safe.requests)
 r = call(S, "POST", "/v1/messages", engine, message())

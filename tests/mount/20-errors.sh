@@ -115,3 +115,9 @@ for f in 'a b' 'ü' 123 "$(printf %065d 1)x"; do
 done
 refused "existing name" "$S/new/s" 'x\n' EEXIST "sessions/s/input"
 equal "unknown project: ENOENT" "$(errno_of touch "$S/new/nowhere/x")" ENOENT
+
+# ---- whoever waits for the end of its output is let go once the tree can be used, though the gateway outlives the mount
+stop
+check "a pipe is not kept" sh -c 'timeout 30 "$1" mount "$2" 2>&1 | timeout 30 cat' - "$BERTHFS" "$M"
+DAEMON=$(daemon_pid)
+contains "and a second mount's words come through it" "$(timeout 30 "$BERTHFS" mount "$M" 2>&1)" "mounted"

@@ -44,6 +44,14 @@ equal "a name that is not ASCII" "$(cat "$W/with space é")" spaced
 equal "a folder that is not there" "$(errno_of ls "$W/src/none/below")" ENOENT
 equal "below a file" "$(cat "$W/a.txt/x" 2>&1 | grep -c 'Not a directory')" 1
 
+# ---- what is not committed is counted and named
+line="1 file not committed in the sandbox: a.txt"
+equal "status: a second line" "$(cat "$S/s/status")" "idle
+$line"
+equal "status: its size" "$(stat -c %s "$S/s/status")" "$(wc -c <"$S/s/status")"
+equal "changes: the last line" "$(tail -n 1 "$S/s/changes")" " $line"
+equal "index has the first alone" "$(cut -f 3 "$M/index")" idle
+
 # ---- large ones by range
 tail -c 10 "$P/large.bin" | cksum >"$T/a"
 tail -c 10 "$W/large.bin" | cksum >"$T/b"
@@ -82,6 +90,8 @@ first=$(stat -c '%i %Y' "$W/src/main.c" "$W/run.sh")
 echo more >>"$S/s/input"
 timeout 60 cat "$S/s/wait/idle" >/dev/null
 equal "the new content" "$(cat "$W/src/main.c")" code2
+equal "nothing is uncommitted any more" "$(cat "$S/s/status"; grep -c 'not committed' "$S/s/changes")" "idle
+0"
 equal "the old one through the old descriptor" "$(cat <&5)" code
 exec 5<&-
 equal "seen from inside a folder" "$(cat main.c; ls)" "code2

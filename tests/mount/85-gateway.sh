@@ -1,7 +1,9 @@
 #!/bin/sh
 # gateway/ in the tree: keys, policy, ledger, head and tokens as files, and the process behind them.
 . "$(dirname "$0")/../lib.sh"
-start || exit 1
+words=$(timeout 20 "$BERTHFS" mount "$M" 2>&1) # as long as anybody has its standard error, this does not end
+equal "mount says nothing, and nobody keeps its terminal" "$? $words" "0 "
+DAEMON=$(daemon_pid)
 G=$M/gateway
 KEY=sk-tree-0123456789abcdefghij
 runs() { grep -q '^gateway running' "$M/status"; }
@@ -11,6 +13,7 @@ check "it runs soon, and status says so" within 10 runs
 equal "what is there" "$(ls "$G" | tr '\n' ' ')" "head keys ledger policy tokens "
 
 # ---- keys
+equal "each file has a time" "$(find "$G" -not -newermt '2020-01-01')" ""
 printf '%s\n' "$KEY" >"$G/keys/anthropic"
 equal "a key is taken in the write" $? 0
 want="sha256:$(printf %s "$KEY" | sha256sum | cut -c1-16)"
@@ -81,9 +84,27 @@ cat >"$T/poll.py" <<-'END'
 	assert b"key removed" in os.read(f, 1 << 20)
 END
 check "poll tells of a new record" python3 "$T/poll.py" "$G"
+if have inotifywait; then
+	inotifywait -q -t 20 -e modify "$G/ledger" >"$T/event" 2>/dev/null &
+	watcher=$!
+	own $watcher
+	within 5 sh -c "grep -q inotify /proc/$watcher/fdinfo/* 2>/dev/null"
+	echo "$KEY" >"$G/keys/watched"
+	within 10 is_gone $watcher
+	contains "a watcher hears of it" "$(cat "$T/event")" MODIFY
+	rm "$G/keys/watched"
+else
+	skip "a watcher hears of it" "no inotifywait"
+fi
 contains "head has length and hash" "$(cat "$G/head")" "length $(wc -l <"$G/ledger")"
 equal "with a true size" "$(size "$G/head")" "$(wc -c <"$G/head")"
 (cat "$G/ledger" >"$T/ledger") && check "the ledger holds" "$BERTHFS" ledger verify "$T/ledger" >"$T/verify"
+for how in "cp $T/key" "install -m 600 $T/key" "dd status=none if=$T/key of="; do
+	printf '%s' "$KEY" >"$T/key"
+	case $how in dd*) $how"$G/keys/tool" ;; *) $how "$G/keys/tool" ;; esac
+	equal "$(echo "$how" | cut -d' ' -f1) hands one over" "$? $(cat "$G/keys/tool")" "0 $want"
+	rm "$G/keys/tool"
+done
 equal "they can only be read" "$(errno_of bash -c "echo x >$G/ledger") $(errno_of bash -c "echo x >$G/head")" "EACCES EACCES"
 
 # ---- settings

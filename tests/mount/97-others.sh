@@ -18,6 +18,8 @@ equal "but not send" "$(errno_of nobody sh -c "exec 3>> $S/s/input")" EACCES
 equal "nor command" "$(errno_of nobody sh -c "exec 3> $S/s/ctl")" EACCES
 equal "nor change settings" "$(errno_of nobody sh -c "exec 3> $S/s/settings/network")" EACCES
 equal "nor config" "$(errno_of nobody truncate -s 0 "$M/config")" EACCES
+equal "nor give a key" "$(errno_of nobody sh -c "exec 3> $M/gateway/keys/x") $(errno_of nobody ls "$M/gateway/keys")" "EACCES EACCES"
+equal "nor change the policy" "$(errno_of nobody sh -c "exec 3>> $M/gateway/policy")" EACCES
 equal "nor create" "$(cd / && errno_of nobody touch "$S/new/x")" EACCES
 equal "nor end" "$(errno_of nobody rmdir "$S/s")" EACCES
 equal "nor rename" "$(errno_of nobody mv "$S/s" "$S/t")" EACCES

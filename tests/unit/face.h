@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "backend/base/clock.h"
 #include "check.h"
+#include "gateway/gateway.h"
 #include "git_fixture.h"
 #include "sandbox/sandbox.h"
 
@@ -24,6 +25,7 @@ static struct {
 	struct view *view[FACE_SESSIONS];
 	struct root_view *root;
 	struct err last_error; /* newest NOTE_ERROR */
+	bool gateway;	       /* with one: the test program itself is it, too */
 } face;
 
 static inline void face_take(struct note *n)
@@ -86,7 +88,8 @@ static inline int face_start(void)
 		file_write(face.paths.config, text, strlen(text), 0600, NULL);
 	}
 	queue_init(&face.notes);
-	struct backend_options opt = {.paths = &face.paths, .notes = &face.notes, .mount = "/nonexistent/berth"};
+	struct backend_options opt = {
+		.paths = &face.paths, .notes = &face.notes, .mount = "/nonexistent/berth", .gateway = face.gateway};
 	int rc = backend_start(&opt, &face.b, &err);
 	if (rc)
 		printf("# backend_start: %s\n", err.text);
@@ -243,6 +246,8 @@ static inline int face_main(int argc, char **argv, int (*prepare)(void))
 {
 	int bad = 0;
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc > 1 && !strcmp(argv[1], "gateway"))
+		return gateway_main(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
 		return sandbox_tools_main(argc - 1, argv + 1);
 	signal(SIGPIPE, SIG_IGN);

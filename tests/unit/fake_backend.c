@@ -392,6 +392,12 @@ void ctl_verbs(struct buf *out)
 	buf_adds(out, "stop            end the run\n");
 }
 
+int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
+		   void *arg, struct err *err)
+{
+	return 0;
+}
+
 bool attach_is_image(const void *p, size_t n)
 {
 	return false;

@@ -52,6 +52,9 @@ TEST(the_servers_own_word)
 
 TEST(too_long)
 {
+	CHECK_INT(judge(400, "invalid_request_error",
+			"input length and `max_tokens` exceed context limit: 150000 + 64000 > 200000", 0, false),
+		  FAULT_OVERFLOW);
 	CHECK_INT(judge(400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", 0, false),
 		  FAULT_OVERFLOW);
 	CHECK_INT(judge(400, "context_length_exceeded", "", 0, false), FAULT_OVERFLOW);

@@ -150,6 +150,48 @@ TEST(meter_rate_and_concurrency)
 	policy_put(p);
 }
 
+static int64_t wall_ms = 1764450000000;
+
+static int64_t wall_clock(void)
+{
+	return wall_ms;
+}
+
+/* The machine's clock is set: a minute stays a minute, and a day that comes again has what it had spent. */
+TEST(meter_clock_jumps)
+{
+	struct policy *p = limits("limit session requests-per-minute 3\nlimit day money 0.018\n");
+	struct meter m = fresh(NULL);
+	struct hold h;
+	struct meter_change c;
+	struct denial d;
+	struct ask q = request(10, 10), large = request(1000, 1000);
+	m.real_ms = wall_clock;
+	for (int i = 0; i < 3; i++) {
+		CHECK_INT(meter_reserve(&m, p, "a", "p", &q, &h, &c, &d), 0);
+		meter_settle(&m, &h, &three, NULL, &c);
+	}
+	static const int64_t jumps[] = {3600000, -7200000, 86400000, -2 * 86400000LL};
+	for (size_t i = 0; i < ARRAY_LEN(jumps); i++) {
+		wall_ms += jumps[i];
+		CHECK_INT(meter_reserve(&m, p, "a", "p", &q, &h, &c, &d), -EPERM);
+		CHECK_STR(d.rule, "limit.session.requests-per-minute");
+	}
+	wall_ms = 1764450000000;
+	CHECK_INT(meter_reserve(&m, p, "b", "p", &large, &h, &c, &d), 0); /* all that is left of the day */
+	meter_settle(&m, &h, &three, NULL, &c);
+	CHECK_INT(meter_reserve(&m, p, "c", "p", &large, &h, &c, &d), -EPERM);
+	CHECK_STR(d.rule, "limit.day.money");
+	wall_ms += 86400000;
+	CHECK_INT(meter_reserve(&m, p, "d", "p", &q, &h, &c, &d), 0); /* another day */
+	meter_settle(&m, &h, &three, NULL, &c);
+	wall_ms -= 86400000;
+	CHECK_INT(meter_reserve(&m, p, "e", "p", &large, &h, &c, &d), -EPERM);
+	CHECK_STR(d.rule, "limit.day.money");
+	meter_release(&m);
+	policy_put(p);
+}
+
 TEST(meter_bytes_limit)
 {
 	struct policy *p = limits("limit session bytes 1000\n");

@@ -360,7 +360,77 @@ TEST(merge_refusals)
 	}
 }
 
-/* The user's settings must not turn it into anything but a fast-forward. */
+/* Git was told not to look at a file: it would write over what is there. */
+TEST(merge_hidden)
+{
+	static const char *const ways[] = {"--assume-unchanged", "--skip-worktree"};
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		struct err e;
+		ahead("echo x >>one.txt; echo y >>dir/two.txt");
+		sh("cd app; git update-index %s one.txt; echo mine >one.txt", ways[i]);
+		CHECK_INT(merge(&e), REPO_MERGE_REFUSED);
+		CHECK(strstr(e.text, "your uncommitted one.txt"));
+		CHECK_STR(sh("cat app/one.txt"), "mine");
+		/* not in the work tree at all, as in a sparse checkout */
+		if (i == 1) {
+			sh("rm app/one.txt");
+			CHECK_INT(merge(&e), REPO_MERGE_DONE);
+			CHECK_STR(sh("cd app; git status --porcelain; tail -n1 dir/two.txt"), "y");
+		}
+	}
+}
+
+/* A commit must not become settings of git on this machine, nor a program that git runs. */
+TEST(merge_settings_from_commits)
+{
+	static const struct {
+		const char *change, *mine, *words; /* words NULL: it is merged */
+	} cases[] = {
+		{"echo x >c", "git config include.path ../c", "c, which git on this machine would take settings"},
+		{"echo x >c", "git config include.path \"$PWD/c\"", "they change c"},
+		{"echo x >c", "git config includeIf.gitdir:/nowhere/.path ../c", "they change c"},
+		{"echo x >c", "git config --global include.path \"$PWD/dir/../c\"", "they change c"},
+		{"mkdir -p d; echo x >d/c", "git config include.path ../d/c", "they change d/c"},
+		{"echo '[user]' >dir/c", "ln -s \"$PWD\" ../way; git config include.path ../../way/dir/c", "dir/c"},
+		{"echo '#' >>dir/two.txt",
+		 "git config include.path ../c; printf '[include]\n\tpath = dir/two.txt\n' >c",
+		 "they change dir/two.txt"}, /* by way of another */
+		{"echo x >c", "git config include.path ../one", NULL},
+		{"echo x >c", "git config include.path ../../outside", NULL},
+		{"echo x >c", "git config filter.f.smudge 'sh one.txt %f'", "git on this machine runs one.txt"},
+		{"echo x >c", "git config filter.f.clean ./one.txt", "runs one.txt (filter.f.clean)"},
+		{"echo x >c", "git config filter.f.process 'sh \"$(git rev-parse --show-toplevel)\"/one.txt'",
+		 "runs --show"},
+		{"echo x >c", "git config filter.f.process 'git-lfs filter-process'", NULL},
+		{"echo x >c", "git config filter.f.clean 'sed s/one.x/two/'", NULL},
+		{"echo x >c", "git config core.fsmonitor \"$PWD/c\"", "they change c|runs c"},
+		{"echo x >c", "git config core.fsmonitor .git/hooks/monitor", NULL},
+		{"echo x >c", "git config core.sshCommand 'ssh -F dir/two.txt'", "runs dir/two.txt (core.sshcommand)"},
+		{"echo x >c", "git config credential.https://x.helper '!sh one.txt'", "credential.https://x.helper"},
+		{"echo x >c", "git config diff.d.textconv ./one.txt", NULL},
+		{"echo x >>one.txt", "git config diff.d.textconv ./one.txt", "runs one.txt (diff.d.textconv)"},
+		{"echo x >c", "git config alias.x '!sh c'", "runs c (alias.x)"},
+		{"echo x >main", "git config alias.x 'log main'", NULL},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct err e;
+		ahead(cases[i].change);
+		sh("cp gitconfig gitconfig.old; rm -f way; cd app; %s", cases[i].mine);
+		enum repo_merge result = merge(&e), wanted = cases[i].words ? REPO_MERGE_REFUSED : REPO_MERGE_DONE;
+		CLEAN_FREE char *words = xstrdup(cases[i].words ? cases[i].words : "");
+		char *other = strchr(words, '|');
+		if (other)
+			*other++ = 0;
+		if (result != wanted || !(strstr(e.text, words) || (other && strstr(e.text, other)))) {
+			printf("# case %zu (%s): %d %s\n", i, cases[i].mine, result, e.text);
+			check_failed = 1;
+		}
+		if (wanted == REPO_MERGE_REFUSED)
+			CHECK(strstr(e.text, "git merge sandbox/3"));
+		sh("mv gitconfig.old gitconfig; rm -f way");
+	}
+}
+
 /* A file of the work tree that is git's settings as well: who writes commits would write settings. */
 TEST(merge_refuses_to_bring_settings)
 {
@@ -369,7 +439,7 @@ TEST(merge_refuses_to_bring_settings)
 		bool refused;
 	} cases[] = {
 		{"git config include.path ../.gitconfig", true},
-		{"git config include.path ../missing/dir/conf", true},
+		{"git config include.path ../missing/dir/conf", false}, /* until a commit brings it */
 		{"git config 'includeIf.onbranch:elsewhere.path' ../.gitconfig", true},
 		{"git config include.path \"$PWD/.gitconfig\"", true},
 		{"git config include.path \"$PWD/x/../.gitconfig\"", true},
@@ -389,11 +459,12 @@ TEST(merge_refuses_to_bring_settings)
 			printf("# %s: %s\n", cases[i].set, e.text);
 		CHECK_INT(got, cases[i].refused ? REPO_MERGE_REFUSED : REPO_MERGE_DONE);
 		if (cases[i].refused)
-			CHECK(got != REPO_MERGE_REFUSED || strstr(e.text, "settings of your git") != NULL);
+			CHECK(got != REPO_MERGE_REFUSED || strstr(e.text, ".gitconfig") != NULL);
 		sh("git config --global --unset-all include.path || true");
 	}
 }
 
+/* The user's settings must not turn it into anything but a fast-forward. */
 TEST(merge_settings)
 {
 	static const char *const settings[] = {

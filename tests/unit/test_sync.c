@@ -308,6 +308,24 @@ TEST(sync_states)
 	CHECK_INT(sync_work(got.head, false), -ENOENT);
 }
 
+TEST(sync_uncommitted)
+{
+	fresh();
+	CHECK_INT(sync_work("", false), 0);
+	CHECK_INT(got.uncommitted, 0);
+	CHECK_STR(got.names, "");
+	in_box("echo x >>one.txt; git rm -q dir/two.txt; mkdir d; echo 1 >d/1; echo 2 >d/2; echo 3 >'new\nline';"
+	       "printf x >$(printf 'latin\344')");
+	CHECK_INT(sync_work("", false), 0);
+	CHECK_INT(got.uncommitted, 5);
+	CHECK_INT(got.named, 5);
+	CHECK_STR(got.names, "dir/two.txt, one.txt, d/, \"latin\\344\", \"new\\nline\"");
+	in_box("for i in $(seq 300); do echo >a$i; done; echo >$(printf %%0250d 1)");
+	CHECK_INT(sync_work("", false), 0);
+	CHECK_INT(got.uncommitted, 306);
+	CHECK(got.named > 2 && got.named <= 5);
+}
+
 TEST(sync_after_a_kill)
 {
 	fresh();

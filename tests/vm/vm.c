@@ -88,6 +88,13 @@ static bool overlay(const char *base, const char *disk)
 	return child_run(&(struct child){.argv = argv, .timeout_ms = 60000}, NULL) == 0;
 }
 
+/* The folder of an image is all that QEMU sees of it: no links out of it. */
+static bool copy(const char *from, const char *to)
+{
+	const char *argv[] = {"sh", "-c", "ln \"$1\" \"$2\" 2>/dev/null || cp \"$1\" \"$2\"", "sh", from, to, NULL};
+	return !child_run(&(struct child){.argv = argv, .timeout_ms = 60000}, NULL);
+}
+
 bool broken_image(int64_t id, bool empty_kernel)
 {
 	struct image im = {0};
@@ -103,6 +110,7 @@ bool broken_image(int64_t id, bool empty_kernel)
 	if (image_current(&here.paths, &im, NULL))
 		return false;
 	CLEAN_FREE char *base = xasprintf("%s/disk.qcow2", im.dir);
+	CLEAN_FREE char *own_base = xasprintf("%s/disk.qcow2", dir);
 	CLEAN_FREE char *real_kernel = xasprintf("%s/vmlinux", im.dir);
 	image_release(&im);
 	cpio_dir(&modules, "modules", 0755);
@@ -110,8 +118,8 @@ bool broken_image(int64_t id, bool empty_kernel)
 	cpio_end(&modules);
 	return !dir_make(users, 0755, NULL) && !dir_make(folder, 0700, NULL) &&
 	       !file_write(cpio, modules.p, modules.n, 0644, NULL) &&
-	       !(empty_kernel ? file_write(kernel, "", 0, 0644, NULL) : symlink(real_kernel, kernel)) &&
-	       !file_write(note, line, strlen(line), 0600, NULL) && overlay(base, disk);
+	       !(empty_kernel ? file_write(kernel, "", 0, 0644, NULL) : !copy(real_kernel, kernel)) &&
+	       !file_write(note, line, strlen(line), 0600, NULL) && copy(base, own_base) && overlay(own_base, disk);
 }
 
 int shell(int64_t id, const char *line, struct buf *out)
@@ -141,7 +149,7 @@ static bool is_one(const char *pid, bool qemu, int64_t id)
 	CLEAN_BUF struct buf b = BUF_INIT;
 	if (file_read(path, &b, 65536, NULL) || !b.n)
 		return false;
-	bool is_qemu = strstr(b.p, "qemu-system") != NULL, named = false;
+	bool is_qemu = !strncmp(b.p, "qemu-system", 11), named = false; /* its jail names it, too */
 	for (size_t at = 0; at < b.n; at += strlen(b.p + at) + 1) {
 		char *hit = strstr(b.p + at, folder);
 		named |= hit && (!id || hit[strlen(folder)] < '0' || hit[strlen(folder)] > '9');

@@ -1,0 +1,19 @@
+/* The formats that providers speak: what a request looks like, and what its stream of events means. Pure; worker
+ * threads. */
+#pragma once
+#include "answer.h"
+
+struct format {
+	const char *kind; /* as in provider.NAME.kind */
+	const char *path;
+	bool x_api_key;		    /* the token goes in x-api-key, else as Authorization: Bearer */
+	const char *const *headers; /* fixed ones, NULL-terminated */
+	void (*body)(const struct model_request *q, const struct model_info *m, struct buf *out);
+	/* One event. 0, or an error with words and a fault. The last one sets a->done. */
+	int (*event)(struct answer *a, const char *name, const char *data, size_t n, struct err *err);
+	/* The stream has ended, properly (clean) or not. 0: the reply is there. */
+	int (*end)(struct answer *a, bool clean, struct err *err);
+};
+
+extern const struct format format_anthropic, format_openai, format_responses;
+const struct format *format_find(const char *kind); /* NULL: unknown */
