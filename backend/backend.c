@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
@@ -48,7 +49,9 @@ static int load_config(struct backend *b, struct err *err)
 	}
 	int rc = file_read(b->paths->config, &text, CONFIG_MAX, err);
 	rc = rc ? rc : config_parse(buf_str(&text), text.n, &b->config, err);
-	b->config_ms = clock_real_ms();
+	struct stat st;
+	b->config_ms =
+		stat(b->paths->config, &st) ? clock_real_ms() : st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
 	if (rc == -EINVAL || rc == -EOPNOTSUPP || rc == -EILSEQ) {
 		err_prefix(err, "%s", b->paths->config);
 		return -EINVAL;
@@ -59,12 +62,15 @@ static int load_config(struct backend *b, struct err *err)
 void backend_set_config(struct backend *b, struct config *c, const char *draft)
 {
 	pthread_mutex_lock(&b->lock);
+	if (draft)
+		b->draft_ms = clock_real_ms();
 	free(b->config_draft);
 	b->config_draft = xstrdup(draft);
-	if (c) {
+	if (c) { /* vim writes the old text back after a refusal, and looks at the time before it writes again */
+		if (strcmp(c->text, b->config->text))
+			b->config_ms = clock_real_ms();
 		config_put(b->config);
 		b->config = c;
-		b->config_ms = clock_real_ms();
 	}
 	pthread_mutex_unlock(&b->lock);
 }
@@ -82,7 +88,7 @@ static struct root_view *root_view(void *arg, struct tx *tx)
 	v->gateway = gate_view(b);
 	pthread_mutex_lock(&b->lock);
 	v->config = xstrdup(b->config->text);
-	v->config_ms = b->config_ms;
+	v->config_ms = b->config_draft ? b->draft_ms : b->config_ms;
 	v->draft = xstrdup(b->config_draft);
 	pthread_mutex_unlock(&b->lock);
 	int rc = db_query(tx->db, &r, NULL, "SELECT name, path, changed_ms FROM projects ORDER BY name", "");

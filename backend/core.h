@@ -25,8 +25,8 @@ struct backend {
 
 	pthread_mutex_t lock; /* guards the three below; held for pointer work only */
 	struct config *config;
-	int64_t config_ms;
-	char *config_draft; /* a written config that does not hold, or NULL */
+	int64_t config_ms, draft_ms; /* last changes of the config and of config_draft */
+	char *config_draft;	     /* a written config that does not hold, or NULL */
 };
 
 /* The configuration in force; the caller puts it. Any thread. */

@@ -38,6 +38,9 @@ int setting_fn(struct tx *tx, void *arg, struct err *err)
 	struct session *s = find(tx, r, err);
 	if (!s)
 		return -ESHUTDOWN;
+	/* No change: an editor that writes the old value back after a refusal must not find a new time. */
+	if (s->setting[r->setting] && !strcmp(s->setting[r->setting], buf_str(&r->text)))
+		return 0;
 	session_set(&s->setting[r->setting], buf_str(&r->text));
 	s->settings_ms = tx->now_ms;
 	CLEAN_FREE char *detail = xasprintf("%s = %s", setting_names[r->setting], buf_str(&r->text));

@@ -47,6 +47,7 @@ struct request *accept_approval(const struct spot *at, const char *line, size_t 
 static void line_done(struct op *op, struct request *r)
 {
 	int rc = op_refused(op, r);
+	op->h->msg.failed = rc;
 	if (rc)
 		op_error(op, rc);
 	else
@@ -75,7 +76,7 @@ static void write_line(struct handle *h, fuse_req_t req, const char *p, size_t n
 	size_t size = n;
 	if (n && p[n - 1] == '\n')
 		n -= n > 1 && p[n - 2] == '\r' ? 2 : 1;
-	int rc = check_line(&at, p, n);
+	int rc = h->msg.failed = check_line(&at, p, n);
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
@@ -158,6 +159,8 @@ static void truncate_config(struct handle *h, off_t size)
 {
 	if ((size_t)size < h->msg.text.n)
 		buf_cut(&h->msg.text, (size_t)size);
+	handle_cut(h);
+	h->msg.failed = 0;
 	if (!h->msg.text.n)
 		h->dirty = false; /* nothing written yet: an editor has only begun */
 }
@@ -182,6 +185,9 @@ static void judged(struct op *op, struct request *r)
 	if (j->undo != SIZE_MAX && op->req) { /* `echo bad >> config` leaves nothing behind, as with any file */
 		buf_cut(&h->msg.text, j->undo);
 		h->dirty = op->off;
+	} else {
+		handle_write_refused(h);
+		h->msg.failed = r->rc;
 	}
 	op_error(op, r->rc);
 }
@@ -223,7 +229,7 @@ static void write_config(struct handle *h, fuse_req_t req, const char *p, size_t
 	struct spot at;
 	struct buf *text = &h->msg.text;
 	handle_spot(h, &at); /* of the root: always there */
-	size_t pos = h->flags & O_APPEND ? text->n : (size_t)off;
+	size_t pos = handle_write_at(h, text, p, n, off);
 	int rc = check_config(h, &at, p, n, pos);
 	if (rc) {
 		fuse_reply_err(req, -rc);
@@ -256,6 +262,7 @@ static void write_config(struct handle *h, fuse_req_t req, const char *p, size_t
 static struct request *commit_config(struct handle *h)
 {
 	struct request *r = request_new(wholes[h->file->whole].all, NULL, NULL);
+	h->msg.failed = 0; /* it is judged as a whole now */
 	buf_add(&r->text, h->msg.text.p, h->msg.text.n);
 	return r;
 }

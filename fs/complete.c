@@ -85,9 +85,11 @@ static void settle(struct op *op)
 
 /* ---- FLUSH ---- */
 
+/* Not the last close, or it cannot be told. What was refused already is said again: micro and neovim look at close(),
+ * not at write(). */
 static void answer_early(struct op *op)
 {
-	op_error(op, 0);
+	op_error(op, op->h->msg.failed);
 }
 
 static void answer_interrupted(struct op *op)
@@ -105,7 +107,8 @@ void complete_flush(struct handle *h, fuse_req_t req)
 	struct face *f = h->f;
 	pid_t tid = fuse_req_ctx(req)->pid;
 	if (!is_open_text(h) || (h->dirty && (h->writers.foreign || tid <= 0))) {
-		fuse_reply_err(req, is_open_text(h) ? 0 : -h->msg.failed);
+		/* Emacs takes an EINVAL of fsync for one that the file system does not know: close says it again. */
+		fuse_reply_err(req, -(is_open_text(h) || h->msg.failed ? h->msg.failed : h->last_rc));
 		return;
 	}
 	struct op *op = op_park(f, req, h, OP_CHANGE, h->dirty ? SCAN_MS : 0);
@@ -127,7 +130,7 @@ void complete_scanned(struct scan *scan)
 		timer_clear(&op->timer);
 		op->late = answer_interrupted;
 		if (scan->held != HELD_NO) {
-			op_error(op, 0);
+			answer_early(op);
 		} else {
 			commit_next(op->h);
 			settle(op);
@@ -173,6 +176,7 @@ bool complete_before_read(struct handle *h, fuse_req_t req, size_t size, off_t o
 	op->late = answer_interrupted;
 	op->size = size;
 	op->off = off;
+	h->asked = true;
 	commit_next(h);
 	if (h->committing) {
 		op->wake = read_again;

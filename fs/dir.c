@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "aside.h"
 #include "attach.h"
 #include "backend/base/mem.h"
 #include "drop.h"
@@ -87,17 +88,19 @@ static uint64_t lookup_approval(const struct spot *dir, const char *name)
 		       : 0;
 }
 
-uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
+static uint64_t lookup_aside(const struct spot *dir, const char *name, pid_t tid)
+{
+	struct draft *d = aside_find(dir->f, dir->ino, name);
+	return d ? node_for(dir->f, draft_nodes(d), 0, d, tid)->ino : 0;
+}
+
+/* A name that is not in the table. */
+static uint64_t lookup_own(const struct spot *dir, const char *name, pid_t tid)
 {
 	enum place inside = dir->file->inside;
 	int64_t project = inside == PLACE_PROJECTS || inside == PLACE_DROP ? project_number(dir->f, name) : 0;
-	const struct file *file = tree_find(inside, name);
-	if (file && file->kind == KIND_MESSAGE)
-		return node_for(dir->f, &dir->session->nodes, dir->session->id, NULL, tid)->ino;
-	if (file)
-		return ino_of(file, dir->session ? dir->number : 0);
-	if (inside == PLACE_PROJECTS)
-		return project ? ino_of(tree_unnamed(inside, KIND_LINK), project) : 0;
+	if (project)
+		return ino_of(tree_unnamed(inside, inside == PLACE_PROJECTS ? KIND_LINK : KIND_DIR), project);
 	if (inside == PLACE_ATTACH)
 		return lookup_attach(dir, name, tid);
 	if (inside == PLACE_APPROVALS)
@@ -106,9 +109,18 @@ uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
 		return lookup_session(dir, name);
 	if (inside == PLACE_KEYS)
 		return lookup_key(dir, name);
-	if (project)
-		return ino_of(tree_unnamed(inside, KIND_DIR), project);
 	return inside == PLACE_DROP || inside == PLACE_DROP_PROJECT ? lookup_draft(dir, name, tid) : 0;
+}
+
+uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
+{
+	const struct file *file = tree_find(dir->file->inside, name);
+	if (file && file->kind == KIND_MESSAGE)
+		return node_for(dir->f, &dir->session->nodes, dir->session->id, NULL, tid)->ino;
+	if (file)
+		return ino_of(file, dir->session ? dir->number : 0);
+	uint64_t ino = lookup_own(dir, name, tid);
+	return ino ? ino : lookup_aside(dir, name, tid);
 }
 
 /* ---- readdir ---- */

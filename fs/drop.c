@@ -106,6 +106,7 @@ static void draft_judged(struct op *op, struct request *r)
 	int rc = op_refused(op, r);
 	if (rc) {
 		op->h->msg.failed = rc;
+		handle_write_refused(op->h);
 		op_error(op, rc);
 		return;
 	}
@@ -125,10 +126,9 @@ static void write_draft(struct handle *h, fuse_req_t req, const char *p, size_t 
 	if (!rc && (d->session || d->creating))
 		rc = refuse_at(&at, NULL, EEXIST, "session %s exists now; write to sessions/%s/input", d->name,
 			       d->name);
-	size_t pos = h->flags & O_APPEND ? d->text.n : (size_t)off;
-	if (!rc)
-		rc = check_room(d, &at, n, pos);
-	if (!rc) {
+	size_t pos = handle_write_at(h, &d->text, p, n, off);
+	bool kept = !rc && !(rc = check_room(d, &at, n, pos));
+	if (kept) {
 		put_text(d, p, n, pos);
 		rc = draft_is_attach(d) ? attach_written(d, &at) : d->scratch ? 0 : check_text(d, &at);
 		h->dirty = true;
@@ -138,6 +138,8 @@ static void write_draft(struct handle *h, fuse_req_t req, const char *p, size_t 
 	}
 	h->msg.failed = h->msg.failed ? h->msg.failed : rc;
 	if (h->msg.failed) {
+		if (kept)
+			handle_write_refused(h);
 		fuse_reply_err(req, -h->msg.failed);
 		return;
 	}
@@ -175,6 +177,7 @@ static void truncate_handle(struct handle *h, off_t size)
 {
 	truncate_draft(h->draft, size);
 	h->msg.failed = 0;
+	handle_cut(h);
 	if (!h->draft->text.n)
 		h->dirty = false;
 }
@@ -211,7 +214,7 @@ static int open_draft(struct handle *h, fuse_req_t req)
 		return refuse_at(&at, NULL, EEXIST, "session %s exists; write to sessions/%s/input", d->name, d->name);
 	pid_t pid = fuse_req_ctx(req)->pid;
 	writers_init(&h->writers, pid);
-	if (d->project || d->cwd || pid <= 0)
+	if (d->project || d->beside || d->cwd || pid <= 0)
 		return 0;
 	struct op *op = op_park(h->f, req, h, OP_CHANGE, PARK_MS);
 	op->late = opened; /* without: the default project is taken */
@@ -287,6 +290,8 @@ static struct request *commit_draft(struct handle *h)
 		return NULL;
 	if (draft_is_attach(d))
 		return attach_request(d);
+	if (d->by_rename && !h->asked)
+		return NULL;
 	CLEAN_FREE char *path = handle_path(h);
 	return draft_request(d, d->name, d->project, path, &h->last_rc);
 }

@@ -16,9 +16,12 @@ struct draft {
 	int64_t number;	 /* for listing */
 	int64_t project; /* number of the project whose directory it is in, 0: `new` itself */
 	char *name;
-	bool listed;  /* it is in the directory */
-	bool scratch; /* by its name */
-	char *cwd;    /* checkout that the writer stands in, or NULL */
+	uint64_t beside; /* inode of the closed directory that it is kept in (aside.c), 0: it is in the drop box */
+	bool listed;	 /* it is in the directory */
+	bool scratch;	 /* by its name */
+	bool by_rename;	 /* made as a saver makes its temporary file: the rename after it is what counts */
+	char *was;	 /* the regular name that an editor has taken from it, or NULL */
+	char *cwd;	 /* checkout that the writer stands in, or NULL */
 	struct buf text;
 	size_t checked;	 /* leading bytes known to be UTF-8 */
 	size_t judged_n; /* leading bytes that the backend has judged */
@@ -31,6 +34,10 @@ struct draft {
 };
 
 struct draft *draft_new(const struct spot *dir, const char *name);
+struct draft *draft_beside(const struct spot *dir, const char *name); /* in a closed directory; a scratch file */
+/* Answers a CREATE with a handle on d. */
+void draft_open_new(struct draft *d, fuse_req_t req, int flags);
+bool draft_is_open(const struct draft *d);
 void draft_unlist(struct draft *d); /* takes its name away; drops the directory's reference */
 /* The session has been made: the draft is read-only now and goes away soon. */
 void draft_done(struct draft *d, int64_t session);

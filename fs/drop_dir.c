@@ -21,22 +21,38 @@ static int64_t place_of(const struct spot *dir)
 	return dir->file->inside == PLACE_ATTACH ? attach_key(dir->number) : dir->number;
 }
 
-struct draft *draft_new(const struct spot *dir, const char *name)
+static struct draft *make(struct face *f, const char *name, struct list *list)
 {
-	struct face *f = dir->f;
 	struct draft *d = xcalloc(1, sizeof *d);
 	d->refs = 1; /* of the directory */
 	d->f = f;
-	d->number = ++f->next_draft;
-	d->project = place_of(dir);
 	d->name = xstrdup(name);
 	d->listed = true;
-	d->scratch = draft_is_attach(d) ? attach_is_scratch(name) : name_is_scratch(name);
-	d->changed_ms = f->drop_ms = clock_real_ms();
+	d->scratch = name_is_scratch(name);
+	d->changed_ms = clock_real_ms();
 	list_init(&d->nodes);
 	timer_init(&d->grace);
-	list_append(&f->drafts, &d->link);
+	list_append(list, &d->link);
 	f->n_drafts++;
+	return d;
+}
+
+struct draft *draft_new(const struct spot *dir, const char *name)
+{
+	struct face *f = dir->f;
+	struct draft *d = make(f, name, &f->drafts);
+	d->number = ++f->next_draft;
+	d->project = place_of(dir);
+	if (draft_is_attach(d))
+		d->scratch = attach_is_scratch(name);
+	f->drop_ms = d->changed_ms;
+	return d;
+}
+
+struct draft *draft_beside(const struct spot *dir, const char *name)
+{
+	struct draft *d = make(dir->f, name, &dir->f->asides);
+	d->beside = dir->ino;
 	return d;
 }
 
@@ -56,6 +72,7 @@ void draft_put(struct draft *d)
 	timer_clear(&d->grace);
 	buf_release(&d->text);
 	free(d->name);
+	free(d->was);
 	free(d->cwd);
 	free(d);
 }
@@ -65,7 +82,8 @@ void draft_unlist(struct draft *d)
 	if (!d->listed)
 		return;
 	d->listed = false;
-	d->f->drop_ms = clock_real_ms();
+	if (!d->beside)
+		d->f->drop_ms = clock_real_ms();
 	d->f->n_drafts--;
 	list_remove(&d->link);
 	timer_clear(&d->grace);
@@ -78,9 +96,56 @@ void drafts_release(struct face *f)
 		draft_unlist(list_entry(f->drafts.next, struct draft, link));
 }
 
+bool draft_is_open(const struct draft *d)
+{
+	list_each (pos, &d->f->handles)
+		if (list_entry(pos, struct handle, link)->draft == d)
+			return true;
+	return false;
+}
+
+/* Is name one that an editor makes for its swap, lock, backup or rescue file beside `of`? */
+static bool is_beside(const char *name, const char *of)
+{
+	static const char *const ends[] = {"", "~", "#", ".swp", ".swo", ".swx", ".save", ".bak", ".orig"};
+	size_t n = strlen(of);
+	name += strspn(name, ".#");
+	if (strncmp(name, of, n))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (!strcmp(name + n, ends[i]))
+			return true;
+	return false;
+}
+
+/* Is x what an editor has put aside of d, which is a session now? By its name, or d under its former name, or a copy.
+ */
+static bool is_left_of(const struct draft *x, const struct draft *d)
+{
+	size_t len = strlen(x->name);
+	if (x == d || !x->scratch || x->project != d->project)
+		return false;
+	if ((x->was && !strcmp(x->was, d->name)) || is_beside(x->name, d->name))
+		return true;
+	return x->name[len - 1] == '~' && x->text.n && x->text.n == d->text.n &&
+	       !memcmp(x->text.p, d->text.p, d->text.n);
+}
+
+/* What is left of a draft that was refused once or twice: nobody comes back for it. */
+static void tidy(const struct draft *d)
+{
+	list_each_safe (pos, &d->f->drafts) {
+		struct draft *x = list_entry(pos, struct draft, link);
+		if (is_left_of(x, d) && !draft_is_open(x))
+			draft_unlist(x);
+	}
+}
+
 static void grace_over(struct timer *t)
 {
-	draft_unlist(list_entry(t, struct draft, grace));
+	struct draft *d = list_entry(t, struct draft, grace);
+	tidy(d);
+	draft_unlist(d);
 }
 
 void draft_done(struct draft *d, int64_t session)
@@ -112,6 +177,12 @@ const struct file *draft_row(const struct draft *d)
 
 void draft_path(const struct draft *d, struct buf *out)
 {
+	struct spot dir;
+	if (d->beside) {
+		CLEAN_FREE char *path = spot_of(d->f, d->beside, &dir) ? NULL : spot_path(&dir, d->name);
+		buf_adds(out, path ? path : d->name);
+		return;
+	}
 	const char *project = project_name(d->f, d->project);
 	const struct session *s = session_by_id(d->f, draft_attach_session(d));
 	if (draft_is_attach(d)) {
@@ -232,24 +303,32 @@ static int check_existing(const struct spot *dir, fuse_req_t req, struct draft *
 void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int flags)
 {
 	struct face *f = dir->f;
-	pid_t pid = fuse_req_ctx(req)->pid;
 	struct draft *d = draft_find(f, place_of(dir), name);
 	int rc = d ? check_existing(dir, req, d, flags) : check_create(dir, req, name);
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	struct spot at = {.f = f};
-	if (!d)
+	if (!d) {
 		d = draft_new(dir, name);
-	at.file = draft_row(d);
+		d->by_rename = !draft_is_attach(d) && flags & O_EXCL &&
+			       (flags & O_ACCMODE) == O_RDWR; /* mkstemp(3), QSaveFile */
+	}
+	draft_open_new(d, req, flags);
+}
+
+void draft_open_new(struct draft *d, fuse_req_t req, int flags)
+{
+	struct face *f = d->f;
+	pid_t pid = fuse_req_ctx(req)->pid;
+	struct spot at = {.f = f, .file = draft_row(d)};
 	at.node = node_for(f, &d->nodes, 0, d, pid);
 	at.ino = at.node->ino;
 	struct handle *h = handle_new(&at, d, flags);
 	writers_init(&h->writers, pid);
 	struct op *op = op_park(f, req, h, OP_CHANGE, PARK_MS);
 	op->late = created;
-	if (d->project || d->cwd || pid <= 0) {
+	if (d->project || d->beside || d->cwd || pid <= 0) {
 		created(op);
 		return;
 	}
@@ -282,8 +361,13 @@ static void move(struct draft *d, int64_t project, const char *name)
 	struct draft *old = draft_find(d->f, project, name);
 	if (old && old != d)
 		draft_unlist(old);
+	if (name_is_scratch(name) && !d->scratch) {
+		free(d->was);
+		d->was = take(d->name);
+	}
 	free(d->name);
 	d->name = xstrdup(name);
+	d->by_rename = false;
 	d->f->drop_ms = clock_real_ms();
 	d->project = project;
 	d->scratch = name_is_scratch(name);

@@ -214,6 +214,42 @@ static void read_nothing(struct handle *h, fuse_req_t req, size_t size, off_t of
 	fuse_reply_buf(req, NULL, 0);
 }
 
+/* ---- writing ---- */
+
+static bool is_same_again(const struct handle *h, const struct buf *text, const char *p, size_t n, size_t off)
+{
+	return h->wrote.lag && off == h->wrote.off && n == h->wrote.n && h->wrote.pos + n <= text->n &&
+	       !memcmp(text->p + h->wrote.pos, p, n);
+}
+
+size_t handle_write_at(struct handle *h, const struct buf *text, const char *p, size_t n, off_t off)
+{
+	size_t pos = (size_t)off;
+	if (h->flags & O_APPEND)
+		pos = text->n;
+	else if (is_same_again(h, text, p, n, (size_t)off))
+		pos = h->wrote.pos;
+	else if (h->wrote.lag && (size_t)off >= h->wrote.stuck)
+		pos += h->wrote.lag;
+	h->wrote.off = (size_t)off;
+	h->wrote.pos = pos;
+	h->wrote.n = n;
+	return pos;
+}
+
+void handle_write_refused(struct handle *h)
+{
+	if (h->flags & O_APPEND)
+		return;
+	h->wrote.stuck = h->wrote.off;
+	h->wrote.lag = h->wrote.pos + h->wrote.n - h->wrote.off;
+}
+
+void handle_cut(struct handle *h)
+{
+	memset(&h->wrote, 0, sizeof h->wrote);
+}
+
 /* ---- input ---- */
 
 static int open_message(struct handle *h, fuse_req_t req)

@@ -53,6 +53,12 @@ struct handle {
 	int last_rc;		/* of the last commit */
 	struct list waiters;	/* ops that wait for the commit */
 	struct writers writers; /* who may hold this file */
+	bool asked;		/* a read waits for the result: it is complete, whatever else is missing */
+	struct {
+		size_t off, pos, n; /* of the last WRITE: its offset, and where its bytes are in the text */
+		size_t stuck;	    /* from this offset on ... */
+		size_t lag;	    /* ... the text is so much longer than the writer knows */
+	} wrote;
 };
 
 struct handle *handle_new(const struct spot *at, struct draft *draft, int flags);
@@ -92,6 +98,14 @@ extern const struct handle_kind attached_kind;			     /* attach.c */
 extern const struct handle_kind wait_kind;			     /* wait.c */
 extern const struct handle_kind draft_kind;			     /* drop.c */
 extern const struct handle_kind work_kind;			     /* files.c */
+
+/* Where a WRITE of n bytes at off goes in a text of which refused writes are kept. A writer's offset does not move with
+ * a write that was refused: its next one comes at the same offset, and is either the same again or what follows. */
+size_t handle_write_at(struct handle *h, const struct buf *text, const char *p, size_t n, off_t off);
+/* The last WRITE has been refused, and its bytes are in the text. */
+void handle_write_refused(struct handle *h);
+/* The text has been cut: offsets mean again what they say. */
+void handle_cut(struct handle *h);
 
 /* Reads shared by kinds. */
 void handle_read_made(struct handle *h, fuse_req_t req, size_t size, off_t off); /* what file.show makes */

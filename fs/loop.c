@@ -11,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/log.h"
@@ -31,6 +32,7 @@ int face_init(struct face *f)
 {
 	list_init(&f->handles);
 	list_init(&f->drafts);
+	list_init(&f->asides);
 	list_init(&f->ops);
 	list_init(&f->interrupted);
 	list_init(&f->timers);
@@ -202,9 +204,11 @@ int face_run(struct face *f)
 	int most = BATCH;
 	unsigned turns = 0;
 	int rc = fd_nonblock(fuse_session_fd(f->se));
-	while (!rc && !has_finished(f)) {
+	while (!rc) {
 		if (fuse_session_exited(f->se))
 			begin_quit(f); /* unmounted by somebody else */
+		if (has_finished(f))
+			break;
 		if (f->barrier && clock_mono_ms() >= f->barrier_until_ms)
 			drop_barrier(f);
 		bool listen = !f->barrier && !fuse_session_exited(f->se);
@@ -250,6 +254,7 @@ void face_release(struct face *f)
 	seen_release(f); /* those that are due stand in lists of the watchers */
 	watchers_release(f);
 	drafts_release(f);
+	asides_release(f);
 	face_forget_sessions(f);
 	ring_free(f->errors);
 	buf_release(&f->index.text);

@@ -5,12 +5,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/base/mem.h"
+
+/* Of files that a saver writes and then renames, and of what it puts aside: of whoever writes NAME.tmp, of browsers, of
+ * VS Code, of the JetBrains editors, of patch, and of nano whose terminal has gone. A number may follow. */
+static bool has_scratch_end(const char *name, size_t n)
+{
+	static const char *const ends[] = {".tmp",  ".part",   ".swp",	       ".bak",	      ".orig",
+					   ".save", ".vsctmp", "___jb_tmp___", "___jb_old___"};
+	size_t digits = 0;
+	while (digits < n && isdigit((unsigned char)name[n - 1 - digits]))
+		digits++;
+	if (digits && digits < n && name[n - 1 - digits] == '.')
+		n -= digits + 1;
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+		size_t len = strlen(ends[i]);
+		if (n > len && !memcmp(name + n - len, ends[i], len))
+			return true;
+	}
+	return false;
+}
+
 bool name_is_scratch(const char *name)
 {
 	size_t n = strlen(name);
 	if (!n || name[0] == '.' || name[n - 1] == '~')
 		return true;
-	if (n > 1 && name[0] == '#' && name[n - 1] == '#')
+	if ((n > 1 && name[0] == '#' && name[n - 1] == '#') || has_scratch_end(name, n))
 		return true;
 	if (strspn(name, "0123456789") != n || n > 6)
 		return false;

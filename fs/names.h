@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A name that editors and savers use for a moment: .x, x~, #x#, and vim's 4913 and its successors. Files of such names
- * are drafts and never become sessions. */
+/* A name that editors and savers use for a moment: .x, x~, #x#, vim's 4913 and its successors, and those that end as
+ * temporary files do (x.tmp). Files of such names are drafts and never become sessions. */
 bool name_is_scratch(const char *name);
 
 enum front {

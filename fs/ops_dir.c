@@ -1,12 +1,14 @@
 /* The requests of the kernel that change directories. Loop thread only. The tree is closed but for these places: the
- * drop box, projects/ (symlinks), gateway/keys, and sessions/ (rmdir and rename). Editors' attempts at swap and backup
- * files are refused in silence; they save in place then, which is what is wanted. */
+ * drop box, projects/ (symlinks), gateway/keys, and sessions/ (rmdir and rename). Editors' attempts at swap files are
+ * refused in silence; they save in place then, which is what is wanted. Some of their files are kept aside (aside.c).
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "backend/base/mem.h"
 #include "dir.h"
 #include "drop.h"
@@ -95,6 +97,8 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		drop_create(&dir, req, name, fi->flags);
 	else if (dir.file->inside == PLACE_KEYS)
 		key_create(&dir, req, name, fi->flags);
+	else if (aside_allowed(&dir, name))
+		aside_create(&dir, req, name, fi->flags);
 	else
 		closed(&dir, req, name);
 }
@@ -175,6 +179,8 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (watchers_remove(face_of(req), req, parent, name))
 		return;
 	if (!dir_of(req, parent, &dir))
+		return;
+	if (aside_unlink(&dir, req, name))
 		return;
 	if (is_drop(&dir)) {
 		drop_unlink(&dir, req, name);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aside.h"
 #include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
@@ -85,6 +86,7 @@ static void session_end(struct face *f, struct session *s)
 	memmove(f->sessions + i, f->sessions + i + 1, (f->n_sessions - i - 1) * sizeof *f->sessions);
 	f->n_sessions--;
 	session_free(s);
+	asides_session_left(f);
 }
 
 static void index_changed(struct face *f)

@@ -3,6 +3,7 @@
 # at full speed. Runs the face with tests/unit/fake_backend.c. Nobody may be left behind, least of all unkillable.
 BERTHFS=$(dirname "${BERTHFS:-$(dirname "$0")/../../build/berthfs}")/tests/berthfs-fake
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/freezer.inc"
 have python3 || { skip all "no python3"; exit 0; }
 KILLS=${KILLS:-40}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -99,3 +100,64 @@ for i in 1 2 3 4 5; do
 	within 8 gone "$DAEMON" "$J" "$W" || bad="$bad left$i"
 done
 equal "unmounts at full speed" "$bad" ""
+
+# ---- frozen, as by a suspend, while sessions change all the time
+if ! freezer_make; then
+	skip frozen "no freezer"
+	exit
+fi
+fake "-1 40 0" "-2 2000 20"
+begin() {
+	start || return
+	J=$(janitor)
+	within 5 has_poker "$J"
+	W=$(poker "$J")
+	inotifywait -m -e modify "$S"/s* >"$T/events" 2>"$T/err" &
+	watcher=$!
+	own $watcher
+	within 10 established
+	python3 -c 'import os, sys
+while True:
+    for n in os.listdir(sys.argv[1]): open(sys.argv[1] + "/" + n, "rb").close()' "$S/s/settings" 2>/dev/null &
+	client=$!
+	own $client
+	looked_at
+}
+events_come() { : >"$T/events" && within 10 grep -q MODIFY "$T/events"; }
+end_users() {
+	kill -9 $watcher $client 2>/dev/null
+	wait $watcher $client 2>/dev/null
+}
+begin || not_ok "a start"
+bad=
+for i in 1 2 3 4 5; do
+	freezer_add "$W" $watcher $client
+	freezer_freeze
+	within 10 freezer_is_frozen || bad="$bad $i:$(stuck "$W" $watcher $client)"
+	timeout 10 sh -c "ls -lR '$S/s' >/dev/null && echo grow >'$S/s/ctl'" || bad="$bad $i:others"
+	freezer_thaw
+	events_come || bad="$bad $i:events"
+done
+equal "poker, watcher and client freeze, others go on, then events come" "$bad" ""
+# With the daemon in it a request may hold its caller until the daemon runs again: then the freezer waits, no more.
+freezer_add "$J" "$DAEMON"
+freezer_freeze
+within 1 freezer_is_frozen
+note "all of them: $(freezer_is_frozen && echo frozen || echo not all, some wait for the daemon)"
+freezer_thaw
+check "all frozen and thawed: events come" events_come
+# Unmounted while the poker sleeps.
+freezer_move_out() { for pid; do echo "$pid" >"${FREEZER%/*}/cgroup.procs"; done; }
+freezer_move_out "$DAEMON" "$J"
+freezer_freeze
+check "unmounted while its poker, a watcher and a client are frozen" stop
+freezer_thaw
+check "then all of its are gone" within 8 gone "$DAEMON" "$J" "$W"
+end_users
+begin || not_ok "a start after that"
+freezer_add "$W" $watcher $client "$DAEMON"
+freezer_freeze
+kill -9 "$DAEMON"
+freezer_thaw
+check "killed while frozen: nobody is stuck" within 8 gone "$DAEMON" "$J" "$W"
+end_users

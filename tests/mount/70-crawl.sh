@@ -8,15 +8,21 @@ ln -s "$P" "$M/projects/app"
 printf '{"text":"x","delay_ms":60000}\n' >"$T/script"
 (cd "$P" && echo hello >"$S/new/running")
 within 20 grep -q running "$S/running/status"
-picture() { cat "$M/index" "$M/events" "$M/error" "$S/a/transcript" "$S/b/transcript.jsonl" "$S/c/log" | cksum; }
+# All that a message, a step, a waking sandbox or a refusal would change, and the times of it.
+picture() {
+	cat "$M/index" "$M/events" "$M/error" "$M/status" "$S"/[abc]/transcript.jsonl "$S"/[abc]/log "$S"/[abc]/error \
+		"$S"/[abc]/status "$S"/[abc]/sandbox "$S"/[abc]/queue "$S"/[abc]/usage | cksum
+	stat -c '%n %s %Y' "$M"/[cei]* "$S" "$S"/[abc]/* "$S"/[abc]/settings/* | grep -v '/index ' | cksum # its ages change
+	ls "$S"
+}
 before=$(picture)
-# crawl NAME PROGRAM COMMAND: ends within 5 s.
+# crawl NAME PROGRAM COMMAND: ends within 20 s.
 crawl() {
 	if ! have "$2"; then
 		skip "$1" "no $2"
 		return
 	fi
-	timeout 5 sh -c "$3" >"$T/out" 2>"$T/err"
+	timeout 20 sh -c "$3" >"$T/out" 2>"$T/err"
 	code=$?
 	if [ $code = 124 ]; then not_ok "$1 ends"; else ok "$1 ends"; fi
 	equal "$1 changes nothing" "$(picture)" "$before"
@@ -36,7 +42,34 @@ crawl "cp -r" cp "cp -r '$M' '$T/c'"
 equal "cp has the text" "$(cat "$T/c/sessions/b/transcript.jsonl")" "$(cat "$S/b/transcript.jsonl")"
 crawl "ls -lR" ls "ls -lR ."
 crawl "du" du "du -a ."
-crawl "git status" git "git status"
+git init -q "$T" # the mount lies inside a work tree now
+crawl "git status" git "git -C '$T' status --porcelain -uall"
+contains "git status sees" "$(cat "$T/out")" "m/sessions/a/plan"
+crawl "git add" git "git -C '$T' add -f m/sessions/a"
+equal "git has the text" "$(git -C "$T" show :m/sessions/a/transcript)" "$(cat "$S/a/transcript")"
+crawl "git grep" git "git -C '$T' grep --untracked -l hello -- m"
+rm -rf "$T/.git"
+crawl "updatedb" updatedb "updatedb -l 0 -o '$T/locate' -U '$M' --prunefs '' --prunepaths ''"
+have plocate && equal "locate finds" "$(plocate -d "$T/locate" a/transcript.jsonl)" "$S/a/transcript.jsonl"
+crawl "gio" gio "gio list -l '$M' '$S' '$S/a'; gio tree -h '$M'; for f in '$S'/a/*; do gio info -a '*' \"\$f\"; gio cat \"\$f\"; done; gio trash '$S/a/plan'"
+contains "gio says what it is" "$(cat "$T/out")" "standard::content-type: text/plain"
+restic_() { restic -q --no-cache --password-command "echo x" -r "$T/restic" "$@"; }
+if have restic && restic_ init; then
+	crawl "restic" restic "restic -q --no-cache --password-command 'echo x' -r '$T/restic' backup '$M'"
+	equal "restic says nothing" "$(cat "$T/err")" ""
+	equal "restic has the text" "$(restic_ dump latest "$S/a/transcript.jsonl")" "$(cat "$S/a/transcript.jsonl")"
+fi
+crawl "rsync again" rsync "rsync -ai '$M/' '$T/r/'"
+equal "rsync finds nothing new" "$(grep -v 'index$\|\./$\|sessions/new/' "$T/out")" ""
+have getfattr && crawl "getfattr" getfattr "getfattr -R -d -m - ."
+crawl "mmap" python3 "python3 -c \"
+import mmap, os
+for d, _, files in os.walk('.'):
+    for f in files:
+        p = os.path.join(d, f)
+        if os.path.getsize(p):
+            with open(p) as h: assert len(mmap.mmap(h.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)[:]) == os.path.getsize(p), p\""
+equal "a private map has all" "$(cat "$T/err")" ""
 crawl "python walk" python3 "python3 -c \"
 import os
 for d, _, files in os.walk('.'):

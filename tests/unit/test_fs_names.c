@@ -5,8 +5,10 @@
 
 TEST(scratch)
 {
-	const char *const yes[] = {".x", ".x.swp", "x~", "4913", "5036", "#x#", ".", ""};
-	const char *const no[] = {"x", "fix-login", "a.b", "4914", "123", "#x", "x#", "#", "sedation", "49130000000"};
+	const char *const yes[] = {".x", ".x.swp", "x~",       "4913",	 "5036",     "#x#",	     ".",
+				   "",	 "x.tmp",  "x.vsctmp", "x.save", "x.save.1", "a___jb_tmp___"};
+	const char *const no[] = {"x", "fix-login", "a.b",	   "4914", "123",     "#x",   "x#",
+				  "#", "sedation",  "49130000000", "tmp",  "x.tmp.y", "xtmp", "fix.1"};
 	for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
 		CHECK(name_is_scratch(yes[i]));
 	for (size_t i = 0; i < sizeof no / sizeof *no; i++)
