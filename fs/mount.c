@@ -196,13 +196,14 @@ static int open_log(const struct paths *paths)
 static void on_usable(void *arg)
 {
 	struct mounting *m = arg;
-	service_ready(&m->service, m->dir);
 	if (m->parent_fd < 0) {
 		log_info("mounted at %s", m->dir);
+		service_ready(&m->service, m->dir);
 		return;
 	}
 	fd_close(&m->tell_fd);
 	log_info("mounted at %s", m->dir);
+	service_ready(&m->service, m->dir);
 	ssize_t n = write(m->parent_fd, "+", 1);
 	(void)n;
 	fd_close(&m->parent_fd);
