@@ -218,7 +218,8 @@ static const struct verb verbs[] = {
 	 "the state folder. DIR is made if it is missing, and has to be empty.\n\n"
 	 "  -f              stay in the foreground, log to standard error\n"
 	 "  -o allow_other  let other users read the tree (needs user_allow_other in /etc/fuse.conf)\n"
-	 "  -o nowatch      make no events for inotify of what the daemon changes\n\n"
+	 "  -o nowatch      make no events for inotify of what the daemon changes\n"
+	 "  -o fsname=NAME  shown as the device of the mount\n\n"
 	 "`mount -t fuse.berthfs berthfs DIR` and lines of fstab do the same.\n"},
 	{"umount", "[DIR]", run_umount, "finish what is being committed and unmount",
 	 "The daemon ends as on SIGTERM. Commands in sandboxes go on; the next mount takes them over.\n"},
