@@ -68,7 +68,8 @@ static void commit_next(struct handle *h)
 
 static void settled(struct op *op)
 {
-	op_error(op, op->h->last_rc);
+	const struct handle *h = op->h;
+	op_error(op, h->last_rc ? h->last_rc : h->msg.failed); /* what came after the commit was refused */
 }
 
 /* Answers op with the result of the commit, at once if there is none to wait for. */
