@@ -1,9 +1,9 @@
 #!/bin/sh
 # Eight random clients that write, read, watch, rename and are killed, while the daemon is ended, killed and mounted
-# again: SOAK seconds of it (60). See soak.py. time limit: 400 s
+# again: SOAK seconds of it (30). See soak.py. time limit: 400 s
 . "$(dirname "$0")/../lib.sh"
 have python3 && have inotifywait || { skip all "needs python3 and inotifywait"; exit 0; }
-SOAK=${SOAK:-45} SEED=${SEED:-$(date +%s)}
+SOAK=${SOAK:-30} SEED=${SEED:-$(date +%s)}
 note "seed $SEED"
 : >"$T/script" # each request is answered "(script ended)"
 mkdir "$T/soak" "$M"
