@@ -253,7 +253,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *p, size_t n, of
 {
 	struct handle *h = handle_of(fi);
 	if (h->f->quit && handle_kind_of(h)->commit) {
-		/* What was written before has been committed as it was; the rest must not become a message of its own. */
+		/* What was written before has been committed as it was; the rest must not become a message of its own.
+		 */
 		h->msg.failed = -ESHUTDOWN;
 		fuse_reply_err(req, ESHUTDOWN);
 		return;
