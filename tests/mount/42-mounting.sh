@@ -63,7 +63,7 @@ session busy hello || not_ok "a session"
 echo more >>"$S/busy/input"
 (cd "$S/busy" && exec sleep 100) &
 own $!
-exec 8<"$S/busy/transcript" 9>>"$S/busy/input"
+exec 6<"$M" 7<"$S/busy/files" 8<"$S/busy/transcript" 9>>"$S/busy/input"
 cat "$S/busy/wait/reply" >/dev/null 2>"$T/err" &
 reader=$!
 own $reader
@@ -81,7 +81,7 @@ equal "what was open is not connected" "$(errno_of cat <&8)" ENOTCONN
 start
 equal "the next one mounts while the old files are open" "$? $(mounts) $(cat "$S/busy/id")" "0 1 $(cat "$S/busy/id")"
 check "and has what was written before the end" within 10 grep -q "the last words" "$S/busy/queue"
-exec 8<&- 9>&-
+exec 6<&- 7<&- 8<&- 9>&-
 echo stop >"$S/busy/ctl"
 
 # ---- two instances side by side
