@@ -22,7 +22,7 @@ const struct format formats[] = {
 	 "A line `version`, `pid`, `started` (a time), `mounted` (a path), `sessions` (how many), then how many of "
 	 "them "
 	 "are `preparing`, `running`, `idle`, `asking`, `shipping` and `failed`, `workers` that are busy, `projects`, "
-	 "and `config`: `ok`, or `draft:` and words.",
+	 "`gateway`: its state, and words where there is something to say, and `config`: `ok`, or `draft:` and words.",
 	 NULL},
 	{PLACE_ROOT, KIND_CONFIG, "config", NULL,
 	 "Lines <key>` = `<value>; `#` begins a comment. A write replaces the whole; a key that is missing has its "
@@ -36,7 +36,7 @@ const struct format formats[] = {
 	 "A table that only grows, one row an event. Kinds are `created`, `setting`, `sandbox`, `state`, `message`, "
 	 "`withdrawn`, `run`, `answer`, `stopped`, `synced`, `checks`, `ship`, `shipped`, `failed`, `retry`, "
 	 "`renamed`, "
-	 "`destroyed`, and more as they come.",
+	 "`destroyed`, `gateway` (what it has to say, of no session), and more as they come.",
 	 COLUMNS("seq: counts up from 1, never used again", "time: when", "session: its name then, or `-`",
 		 "kind: a word", "detail: words, may be empty")},
 	{PLACE_ROOT, KIND_ERRORS, "error", NULL,

@@ -30,19 +30,20 @@ fi
 # columns NAME: how many the page lists for that table.
 columns() {
 	awk -v file="$1" '/^\.TP/ { named = 1; next }
-		named { in_it = $0 ~ "^\\\\fI" file "\\\\fR"; named = 0 }
+		named { in_it = $0 ~ "^\\\\fI(gateway/)?" file "\\\\fR"; named = 0 }
 		in_it && /^\.IP [0-9]+\./ { n++ }
 		END { print n + 0 }' "$PAGE"
 }
 fields() { awk -F '\t' '/^$/ { exit } !seen[NF]++ { printf "%s%s", sep, NF; sep = " " }' "$1"; }
 for file in index events; do equal "$file has the columns of the page" "$(fields "$M/$file")" "$(columns $file)"; done
+equal "tokens has the columns of the page" "$(fields "$M/gateway/tokens")" "$(columns tokens)"
 for file in queue checks usage; do
 	equal "$file has the columns of the page" "$(fields "$S/s/$file")" "$(columns $file)"
 	check "and is a table there" test "$(columns $file)" -gt 1
 done
 
 # Each key that status shows stands in the page, each kind of event too.
-part() { awk -v file="$1" '/^\.TP/ { named = 1; next } named { in_it = $0 ~ "^\\\\fI" file "\\\\fR"; named = 0 } in_it' "$PAGE"; }
+part() { awk -v file="$1" '/^\.TP/ { named = 1; next } named { in_it = $0 ~ "^\\\\fI(gateway/)?" file "\\\\fR"; named = 0 } in_it' "$PAGE"; }
 part status >"$T/part"
 missing=$(cut -d' ' -f1 "$M/status" | while read -r key; do grep -qF "\\fB$key" "$T/part" || echo "$key"; done)
 equal "each key of status is told" "$missing" ""
