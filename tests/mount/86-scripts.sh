@@ -1,13 +1,14 @@
 #!/bin/sh
 # contrib/ask and contrib/berth-watch on a real mount, and that they stop what they started.
 . "$(dirname "$0")/../lib.sh"
-ask() { timeout 60 sh "$ROOT/contrib/ask" "$@"; }
+ask() { timeout 60 ${SHELL_OF_ASK:-sh} "$ROOT/contrib/ask" "$@"; }
 watch() { sh "$ROOT/contrib/berth-watch" "$@"; }
 cat >"$T/script" <<'END'
 {"text":"first answer"}
 {"text":"second answer"}
 {"text":"third answer"}
 {"text":"fourth","delay_ms":60000}
+{"text":"fifth","delay_ms":60000}
 END
 
 TMPDIR=$T/tmp
@@ -57,7 +58,7 @@ equal "a failed session: 70, and its state" "$? $(cat "$T/out")$(grep -c 'failed
 ask one 'a long one' >"$T/out" 2>&1 &
 pid=$!
 runs() { grep -q ^running "$S/one/status"; }
-if within 10 runs; then ok "one waits"; fi
+check "one waits" within 10 runs
 echo destroy force >"$S/one/ctl"
 wait $pid
 equal "the end of the session ends it: 75" $? 75
