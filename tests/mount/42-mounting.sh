@@ -56,6 +56,31 @@ else
 	skip "the unit" "no systemd-analyze"
 fi
 
+# ---- nothing that outlives the start holds its output: `berthfs mount 2>&1 | tee` comes back
+echo '{"text":"x"}' >"$T/script"
+for how in background foreground; do
+	if [ $how = background ]; then
+		start 2>"$T/starts"
+	else
+		"$BERTHFS" mount -f "$M" 2>"$T/starts" &
+		own $!
+		within 20 is_mounted
+		DAEMON=$!
+	fi
+	session "held-$how" hello
+	has_gateway() { [ -n "$(gateway_pid)" ]; }
+	check "$how: there is a gateway" within 10 has_gateway
+	holders=
+	for dir in /proc/[0-9]*; do
+		case $how:$({ tr '\0' ' ' <"$dir/cmdline"; } 2>/dev/null) in
+		foreground:*"mount -f $M "*) continue ;; # itself and its helpers, which end with it
+		esac
+		find "$dir/fd" -lname "$T/starts" 2>/dev/null | grep -q . && holders="$holders $(tr '\0' ' ' <"$dir/cmdline" | cut -c1-60)"
+	done
+	equal "$how: nothing that outlives it holds them" "$holders" ""
+	stop
+done
+
 # ---- busy: a working directory, open files, a reader that waits
 printf '{"text":"one"}\n{"text":"x","delay_ms":60000}\n' >"$T/script"
 start || exit 1
@@ -92,7 +117,7 @@ mkdir -p "$T/r2" "$T/x2"
 cp -r "$T/config/berthfs" "$T/x2/"
 equal "a second instance mounts" "$(two mount "$T/m2"; echo $?)" 0
 (cd "$P" && echo hello >"$T/m2/sessions/new/other")
-equal "they have sessions of their own" "$(ls "$S" | tr '\n' ' ')$(ls "$T/m2/sessions" | tr '\n' ' ')" "busy new s new other "
+equal "they have sessions of their own" "$(ls "$S" | tr '\n' ' ')$(ls "$T/m2/sessions" | tr '\n' ' ')" "busy held-background held-foreground new s new other "
 equal "and branches that do not collide" "$(timeout 30 cat "$T/m2/sessions/other/wait/idle"; cut -f5 "$M/index" "$T/m2/index" |
 	sort | uniq -d)" "idle"
 contains "umount of the other's directory is none of ours" "$("$BERTHFS" umount "$T/m2" 2>&1; echo $?)" "0"
