@@ -398,20 +398,24 @@ class Soak:
         m = re.search(r"^pid (\d+)$", text, re.M)
         return int(m.group(1)) if m else 0
 
-    def start(self):
-        p = subprocess.run([self.berthfs, "mount", self.mount], timeout=120, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    def berth(self, verb):
+        try:
+            p = subprocess.run([self.berthfs, verb, self.mount], timeout=120, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        except subprocess.TimeoutExpired:
+            self.findings.append(verb + " does not end")
+            return
         if p.returncode:
-            self.findings.append("mount: %d %s" % (p.returncode, p.stderr.decode()[-300:]))
+            self.findings.append("%s: %d %s" % (verb, p.returncode, p.stderr.decode()[-300:]))
+
+    def start(self):
+        self.berth("mount")
         self.mounts += 1
         self.lives.append({"peak": 0, "threads": 0, "fds": 0})
 
     def stop(self):
         self.measure()
-        p = subprocess.run([self.berthfs, "umount", self.mount], timeout=120, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        if p.returncode:
-            self.findings.append("umount: %d %s" % (p.returncode, p.stderr.decode()[-300:]))
+        self.berth("umount")
 
     def measure(self):
         pid = self.pid()
