@@ -5,6 +5,10 @@
 have python3 && have inotifywait || { skip all "needs python3 and inotifywait"; exit 0; }
 SOAK=${SOAK:-30} SEED=${SEED:-$(date +%s)}
 note "seed $SEED"
+if [ -z "${SOAK_RSS_KIB:-}" ] && grep -qE '__(asan|tsan)_init' "$BERTHFS"; then
+	SOAK_RSS_KIB=2000000 # their shadow and quarantine count
+	export SOAK_RSS_KIB
+fi
 : >"$T/script" # each request is answered "(script ended)"
 mkdir "$T/soak" "$M"
 timeout $((SOAK * 2 + 300)) python3 "$(dirname "$0")/soak.py" run "$M" "$T/soak" "$P" "$SOAK" "$SEED" "$BERTHFS" >"$T/out" 2>&1
