@@ -108,7 +108,10 @@ const struct format formats[] = {
 	 "One of `preparing` <step>, `running` or `running` <tool>, `idle`, `asking`, `retrying in` <S>` s: `<why>, "
 	 "`checking`, `shipping` <step>, `down`, `failed: `<why>. The first word is enough to tell them apart; text "
 	 "after "
-	 "it may change.",
+	 "it may change."
+	 "\n\nWhen nothing runs, a second line counts and names the files that the last sync found uncommitted in the "
+	 "sandbox; "
+	 "`changes` ends with the same line.",
 	 NULL},
 	{PLACE_SESSION, KIND_MADE, "sandbox", NULL,
 	 "The kind and its state, such as `vm running` or `dir down`; `tcg` stands after it where a VM is emulated. "
@@ -136,7 +139,8 @@ const struct format formats[] = {
 	 "`text`, and "
 	 "`typed` where an option was picked by number. `assistant`: `model`, `text`, `thinking` if there was any, "
 	 "`stop`, "
-	 "`calls`. `tool_call`: `id`, `name`, `input`. `tool_result`: `id`, `name`, `text`, `error` (true or false). "
+	 "`calls`, `replay` (what its model alone gets back). `tool_call`: `id`, `name`, `input`. `tool_result`: `id`, "
+	 "`name`, `text`, `error` (true or false). "
 	 "`notice`, `ship`: `text`. Readers have to skip kinds and fields that they do not know.",
 	 NULL},
 	{PLACE_SESSION, KIND_SNAPSHOT, "plan", NULL,
@@ -171,6 +175,23 @@ const struct format formats[] = {
 		 "failed: of the requests", "aborted: of the requests")},
 	{PLACE_SESSION, KIND_GROWING, "log", NULL, "A line each: time, words. It is only appended to.", NULL},
 	{PLACE_SESSION, KIND_ERRORS, "error", NULL, "As `error` of the root.", NULL},
+	{PLACE_SESSION, KIND_DIR, "attach", NULL,
+	 "Files that are put here go with your next message: images (PNG, JPEG, GIF, WebP, by their bytes and not by "
+	 "their "
+	 "names) to the model, all others into the sandbox, as ~/attach/<N>/<NAME> there. They are listed until they "
+	 "are sent; "
+	 "`rm` takes one back. A file has at most 16 MiB, an image 3.9 MB, and 32 may wait. A request has at most 20 "
+	 "images and "
+	 "18 MiB of them, the newest; the model is told which are left out.",
+	 NULL},
+	{PLACE_ATTACH, KIND_DRAFT, NULL, "NAME", "A file while it is written: any bytes.", NULL},
+	{PLACE_ATTACH, KIND_ATTACHED, NULL, "NAME", "A file that waits for the next message.", NULL},
+	{PLACE_SESSION, KIND_DIR, "approvals", NULL, "Lists the call that waits for your word, if there is one.", NULL},
+	{PLACE_APPROVALS, KIND_LINE, NULL, "K",
+	 "Read what would be done. Write `once`, `session` (its rule, for this session), `project` (for all sessions "
+	 "of the "
+	 "project) or `no` with a reason if you like.",
+	 NULL},
 	{PLACE_SESSION, KIND_DIR, "settings", NULL, "A file each; what they may hold is told under CONFIG.", NULL},
 	{PLACE_SESSION, KIND_LINE, "ctl", NULL,
 	 "Each write is one verb, and is answered in that write. Reading gives the verbs, one a line, with what they "
@@ -202,7 +223,11 @@ const struct format formats[] = {
 	 "nothing is asked.",
 	 NULL},
 	{PLACE_SETTINGS, KIND_LINE, "ship", NULL, "As the key `ship`.", NULL},
-	{PLACE_SETTINGS, KIND_LINE, "approvals", NULL, "As the key `approvals`.", NULL},
+	{PLACE_SETTINGS, KIND_LINE, "approvals", NULL,
+	 "As the key `approvals`. Below its value stands what was granted, a row each: number, scope, time, rule; "
+	 "`revoke` <N> "
+	 "and `revoke all` take it back.",
+	 NULL},
 
 	{PLACE_WAIT, KIND_WAIT, "reply", NULL,
 	 "Blocks until every message that was accepted before the open is answered, and gives the text of the last "
@@ -213,6 +238,8 @@ const struct format formats[] = {
 	{PLACE_WAIT, KIND_WAIT, "idle", NULL,
 	 "Blocks until everything is answered, brought over and checked, and gives the status. A failed session gives "
 	 "EIO.",
+	 NULL},
+	{PLACE_WAIT, KIND_WAIT, "approval", NULL, "Blocks until a call waits for approval, and gives its number.",
 	 NULL},
 	{PLACE_WAIT, KIND_WAIT, "shipped", NULL,
 	 "Blocks until the ship that is under way has ended, and gives what `ship` reads then.", NULL},

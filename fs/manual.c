@@ -70,6 +70,8 @@ static const struct place_words places[] = {
 	{PLACE_DROP_PROJECT, NULL, "sessions/new/PROJECT/"},
 	{PLACE_SESSION, "In sessions/NAME", ""},
 	{PLACE_FILES, NULL, "files/"},
+	{PLACE_ATTACH, NULL, "attach/"},
+	{PLACE_APPROVALS, NULL, "approvals/"},
 	{PLACE_SETTINGS, NULL, "settings/"},
 	{PLACE_WAIT, NULL, "wait/"},
 };
