@@ -286,6 +286,12 @@ int key_name_check(const char *name, struct err *err);
 bool attach_is_image(const void *p, size_t n);
 /* The verbs of `ctl`, one a line, with what they do. Any thread. */
 void ctl_verbs(struct buf *out);
+/* The keys of `config`, in the order of its file. Any thread; the strings are constant. */
+struct config_key_info {
+	const char *name, *fallback, *about;
+	const char *values; /* what a value may be, in words; NULL: `about` says it */
+};
+void config_describe(void (*key)(void *arg, const struct config_key_info *key), void *arg);
 /* Prints the transcript of a session by name or id, also a destroyed one (`berthfs show`). Opens the database
  * read-only. */
 int backend_show(const struct paths *paths, const char *name, int fd, struct err *err);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "approve.h"
+#include "backend.h"
 #include "backend/base/guard.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
@@ -425,4 +426,37 @@ void config_default_text(struct buf *out)
 		buf_addf(out, "\n# %s\n#%s = %s\n", keys[i].about, keys[i].name, fallback(i));
 	for (size_t i = 0; i < ARRAY_LEN(families); i++)
 		buf_addf(out, "\n# %s\n#%s = %s\n", families[i].about, families[i].name, families[i].example);
+}
+
+/* What a value of this key may be; made in values where it is no constant. */
+static const char *key_values(const struct key *k, struct buf *values)
+{
+	switch (k->form) {
+	case SECONDS: return "A time such as 60, 60 s, 5 m or 1 h";
+	case COUNT: return "A number above 0";
+	case PATTERNS: return "Patterns with blanks between them";
+	case WINDOW: return "auto, or a number of tokens";
+	case RULES: return "Rules with commas between them: TOOL or TOOL PATTERN";
+	case LISTEN: return "off, or an address and a port such as 127.0.0.1:8081";
+	case LATER: return "Not built yet: it can only have its default";
+	case ANY: return NULL;
+	case WORD: break;
+	}
+	buf_adds(values, "Possible: ");
+	for (const char *p = k->words; *p; p++)
+		buf_addf(values, "%s%c", *p == ' ' ? "," : "", *p);
+	return values->p;
+}
+
+void config_describe(void (*key)(void *arg, const struct config_key_info *key), void *arg)
+{
+	for (int i = 0; i < CONFIG_KEYS; i++) {
+		CLEAN_BUF struct buf values = BUF_INIT;
+		key(arg,
+		    &(struct config_key_info){keys[i].name, fallback(i), keys[i].about, key_values(&keys[i], &values)});
+	}
+	for (size_t i = 0; i < ARRAY_LEN(families); i++)
+		if (families[i].name)
+			key(arg,
+			    &(struct config_key_info){families[i].name, families[i].example, families[i].about, NULL});
 }

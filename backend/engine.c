@@ -29,6 +29,9 @@ struct engine {
 	pthread_cond_t empty;
 	struct list running, waiting;
 	size_t n_running;
+	size_t leaving; /* out of `running`, and still tidying up */
+	pthread_t last; /* the newest thread that has left; each one joins the one before it */
+	bool has_last;
 	bool stopping;
 };
 
@@ -98,6 +101,23 @@ static bool step(struct worker *w)
 
 static void start_waiting(struct engine *e);
 
+/* The last act of a worker thread. Nobody may take the backend or libgit2 down before it has ended, and threads that
+ * have ended must not pile up until then: so each joins the one that left before it, and engine_halt() joins the last.
+ */
+static void leave(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	bool found = e->has_last;
+	pthread_t before = e->last;
+	e->last = pthread_self();
+	e->has_last = true;
+	e->leaving--;
+	pthread_cond_broadcast(&e->empty);
+	pthread_mutex_unlock(&e->lock);
+	if (found)
+		pthread_join(before, NULL);
+}
+
 static void *worker_main(void *arg)
 {
 	struct slot *slot = arg;
@@ -113,8 +133,8 @@ static void *worker_main(void *arg)
 		}
 		list_remove(&slot->link);
 		e->n_running--;
+		e->leaving++;
 		start_waiting(e);
-		pthread_cond_broadcast(&e->empty);
 		pthread_mutex_unlock(&e->lock);
 		break;
 	}
@@ -126,6 +146,7 @@ static void *worker_main(void *arg)
 	buf_release(&slot->w.looked);
 	pthread_cond_destroy(&slot->wake);
 	free(slot);
+	leave(e);
 	return NULL;
 }
 
@@ -146,7 +167,6 @@ static void launch(struct engine *e, struct slot *slot)
 	pthread_attr_t attr;
 	pthread_t t;
 	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, 1 << 20); /* deep enough for libgit2 and for JSON at depth 64 */
 	list_append(&e->running, &slot->link);
 	e->n_running++;
@@ -250,9 +270,13 @@ void engine_halt(struct engine *e)
 		atomic_store(&s->w.cancel, true);
 		pthread_cond_signal(&s->wake);
 	}
-	while (!list_empty(&e->running))
+	while (!list_empty(&e->running) || e->leaving)
 		pthread_cond_wait(&e->empty, &e->lock);
+	bool found = e->has_last;
+	e->has_last = false;
 	pthread_mutex_unlock(&e->lock);
+	if (found)
+		pthread_join(e->last, NULL);
 }
 
 void engine_free(struct engine *e)

@@ -70,10 +70,11 @@ struct face {
 	struct seen_table seen;
 	struct watchers *watchers;
 
-	struct list handles; /* all open files */
-	struct list drafts;  /* in the order of their numbers */
-	struct list asides;  /* drafts beside files of closed directories, see aside.c */
-	int64_t drop_ms;     /* last change of the drop box */
+	struct list handles;  /* all open files */
+	struct list listings; /* all open folders of files/ */
+	struct list drafts;   /* in the order of their numbers */
+	struct list asides;   /* drafts beside files of closed directories, see aside.c */
+	int64_t drop_ms;      /* last change of the drop box */
 	size_t n_drafts;
 	int64_t next_draft;
 	size_t draft_bytes;

@@ -138,6 +138,7 @@ const struct handle_kind work_kind = {.read = read_work};
 /* ---- listings ---- */
 
 struct files_listing {
+	struct list link; /* of face.listings */
 	struct face *f;
 	uint64_t ino;
 	int64_t session;
@@ -156,6 +157,7 @@ static void listed(struct op *op, struct request *r)
 	}
 	struct files_listing *l = xcalloc(1, sizeof *l);
 	l->f = op->f;
+	list_append(&l->f->listings, &l->link);
 	l->ino = r->number;
 	l->session = r->session;
 	l->path = take(r->name);
@@ -178,9 +180,16 @@ void files_closedir(struct files_listing *l)
 {
 	if (!l)
 		return;
+	list_remove(&l->link);
 	buf_release(&l->entries);
 	free(l->path);
 	free(l);
+}
+
+void files_release(struct face *f)
+{
+	while (!list_empty(&f->listings))
+		files_closedir(list_entry(f->listings.next, struct files_listing, link));
 }
 
 struct reply {

@@ -32,3 +32,4 @@ void files_opendir(const struct spot *dir, fuse_req_t req, struct fuse_file_info
 struct files_listing;
 void files_readdir(struct files_listing *l, fuse_req_t req, size_t size, off_t off, bool plus);
 void files_closedir(struct files_listing *l); /* NULL is fine */
+void files_release(struct face *f);	      /* those that the kernel has not closed: it was a lazy unmount */

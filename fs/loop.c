@@ -17,6 +17,7 @@
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
 #include "drop.h"
+#include "files.h"
 #include "handle.h"
 #include "holder.h"
 #include "node.h"
@@ -31,6 +32,7 @@
 int face_init(struct face *f)
 {
 	list_init(&f->handles);
+	list_init(&f->listings);
 	list_init(&f->drafts);
 	list_init(&f->asides);
 	list_init(&f->ops);
@@ -250,6 +252,7 @@ void face_release(struct face *f)
 		h->refs = 1;
 		handle_put(h);
 	}
+	files_release(f);
 	nodes_release(f);
 	seen_release(f); /* those that are due stand in lists of the watchers */
 	watchers_release(f);

@@ -48,20 +48,24 @@ static int paths_or_say(struct paths *paths)
 static int run_mount(const struct verb *v, int argc, char **argv)
 {
 	struct mount_options opt = {0};
-	int c;
+	int c, code = -1;
 	optind = 1;
-	while ((c = getopt(argc, argv, "fo:")) != -1) {
+	while (code < 0 && (c = getopt(argc, argv, "fo:")) != -1) {
 		if (c == 'f')
 			opt.foreground = true;
 		else if (c != 'o' || mount_option_list(&opt, optarg))
-			return usage(v);
+			code = usage(v);
 	}
-	if (argc - optind > 2)
-		return usage(v);
-	if (argc - optind == 2)
-		opt.source = argv[optind++];
-	opt.dir = optind < argc ? argv[optind] : NULL;
-	return mount_main(&opt);
+	if (code < 0 && argc - optind > 2)
+		code = usage(v);
+	if (code < 0) {
+		if (argc - optind == 2)
+			opt.source = argv[optind++];
+		opt.dir = optind < argc ? argv[optind] : NULL;
+		code = mount_main(&opt);
+	}
+	free(opt.fsname);
+	return code;
 }
 
 static int run_umount(const struct verb *v, int argc, char **argv)
@@ -214,7 +218,8 @@ static const struct verb verbs[] = {
 	 "the state folder. DIR is made if it is missing, and has to be empty.\n\n"
 	 "  -f              stay in the foreground, log to standard error\n"
 	 "  -o allow_other  let other users read the tree (needs user_allow_other in /etc/fuse.conf)\n"
-	 "  -o nowatch      make no events for inotify of what the daemon changes\n\n"
+	 "  -o nowatch      make no events for inotify of what the daemon changes\n"
+	 "  -o fsname=NAME  shown as the device of the mount\n\n"
 	 "`mount -t fuse.berthfs berthfs DIR` and lines of fstab do the same.\n"},
 	{"umount", "[DIR]", run_umount, "finish what is being committed and unmount",
 	 "The daemon ends as on SIGTERM. Commands in sandboxes go on; the next mount takes them over.\n"},

@@ -23,6 +23,7 @@
 #include "mountinfo.h"
 #include "ops.h"
 #include "poke.h"
+#include "service.h"
 #include "watchers.h"
 
 #define LOG_MAX (4 << 20) /* bytes of the log file; at a start past that it is put aside once */
@@ -33,6 +34,7 @@ struct mounting {
 	char *dir; /* absolute */
 	struct instance instance;
 	struct poke poke;
+	struct service service;
 	int log_fd;    /* the log file, -1 in the foreground */
 	int tell_fd;   /* standard error of the one who mounts, until the tree can be used; -1 in the foreground */
 	int parent_fd; /* the process that waits for the tree to be usable, -1 in the foreground */
@@ -149,7 +151,8 @@ static int mount_fuse(struct mounting *m, struct err *err)
 	CLEAN_BUF struct buf options = BUF_INIT;
 	struct mounted at;
 	buf_adds(&options, "subtype=berthfs,nosuid,nodev,fsname=");
-	add_escaped(&options, m->opt->source ? m->opt->source : "berthfs");
+	const char *fsname = m->opt->fsname ? m->opt->fsname : "berthfs";
+	add_escaped(&options, m->opt->source ? m->opt->source : fsname);
 	buf_adds(&options, m->opt->allow_other ? ",allow_other" : "");
 	char name[] = "berthfs", o[] = "-o";
 	char *argv[] = {name, o, options.p, NULL};
@@ -195,10 +198,12 @@ static void on_usable(void *arg)
 	struct mounting *m = arg;
 	if (m->parent_fd < 0) {
 		log_info("mounted at %s", m->dir);
+		service_ready(&m->service, m->dir);
 		return;
 	}
 	fd_close(&m->tell_fd);
 	log_info("mounted at %s", m->dir);
+	service_ready(&m->service, m->dir);
 	ssize_t n = write(m->parent_fd, "+", 1);
 	(void)n;
 	fd_close(&m->parent_fd);
@@ -265,6 +270,7 @@ static void take_down(struct mounting *m, bool mounted)
 {
 	struct face *f = &m->face;
 	record_remove(&m->paths); /* whoever looks sees: finishing */
+	service_stopping(&m->service);
 	if (mounted)
 		fuse_session_unmount(f->se);
 	if (f->backend)
@@ -331,6 +337,7 @@ int mount_main(const struct mount_options *opt)
 	struct mounting m = {.opt = opt, .instance = {-1, -1}, .log_fd = -1, .tell_fd = -1, .parent_fd = -1};
 	if (paths_init(&m.paths, &err))
 		return say(&m, EX_OSERR, &err);
+	service_init(&m.service);
 	int code = find_dir(&m, &err) ? say(&m, EX_NOINPUT, &err) : -1;
 	if (code < 0 && !opt->foreground)
 		code = to_background(&m);
@@ -349,6 +356,7 @@ int mount_main(const struct mount_options *opt)
 	instance_release(&m.instance);
 	fd_close(&m.log_fd);
 	free(m.dir);
+	service_release(&m.service);
 	paths_release(&m.paths);
 	return code;
 }

@@ -4,7 +4,8 @@
 
 struct mount_options {
 	const char *dir;    /* as given; NULL: ~/berth */
-	const char *source; /* shown as the device by mount(8); NULL: berthfs */
+	const char *source; /* shown as the device by mount(8); NULL: fsname */
+	char *fsname;	    /* the same by -o fsname=; malloc'd; NULL: berthfs */
 	bool allow_other;
 	bool foreground;
 	bool nowatch; /* no events for inotify */

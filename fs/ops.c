@@ -252,6 +252,13 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *p, size_t n, off_t off, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
+	if (h->f->quit && handle_kind_of(h)->commit) {
+		/* What was written before has been committed as it was; the rest must not become a message of its own.
+		 */
+		h->msg.failed = -ESHUTDOWN;
+		fuse_reply_err(req, ESHUTDOWN);
+		return;
+	}
 	handle_kind_of(h)->write(h, req, p, n, off);
 }
 

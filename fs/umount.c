@@ -93,18 +93,43 @@ int umount_main(const char *dir)
 
 /* ---- options of mount ---- */
 
-/* What mount(8), fstab and systemd pass on; nothing to do for us. */
+/* What mount(8), fstab, systemd and mount.fuse3 pass on and what other FUSE programs are used to; nothing to do for us:
+ * the mount is always nosuid and nodev, and it is cleared away by itself when the daemon dies. */
 static bool is_ignored(const char *o)
 {
 	static const char *const names[] = {
-		"rw",	  "dev",      "nodev",	 "suid",     "nosuid",	    "exec",    "noexec", "auto",
-		"noauto", "nofail",   "_netdev", "user",     "nouser",	    "users",   "owner",	 "group",
-		"async",  "defaults", "atime",	 "relatime", "strictatime", "noatime", "silent",
+		"rw",	      "dev",	     "nodev",	   "suid",	   "nosuid",   "exec",	   "noexec",
+		"auto",	      "noauto",	     "nofail",	   "_netdev",	   "user",     "nouser",   "users",
+		"owner",      "group",	     "async",	   "sync",	   "dirsync",  "defaults", "atime",
+		"noatime",    "diratime",    "relatime",   "norelatime",   "lazytime", "silent",   "loud",
+		"nodiratime", "strictatime", "nolazytime", "auto_unmount",
 	};
+	static const char *const prefixes[] = {"x-", "X-", "comment=", "user=", "uhelper=", "helper="};
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (!strcmp(o, names[i]))
 			return true;
-	return !o[0] || !strncmp(o, "x-", 2) || !strncmp(o, "comment=", 8);
+	for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
+		if (!strncmp(o, prefixes[i], strlen(prefixes[i])))
+			return true;
+	return !o[0];
+}
+
+/* Known to mount(8) or libfuse, and against what the tree is. */
+static const char *why_not(const char *o)
+{
+	static const struct {
+		const char *option, *why;
+	} no[] = {
+		{"ro", "the tree is driven by writing; `allow_other` lets others read and not write"},
+		{"remount", "unmount and mount again; nothing that runs is lost by that"},
+		{"allow_root", "there is allow_other, which lets others read and not write"},
+		{"nonempty", "the directory has to be empty, so that nothing is hidden"},
+		{"default_permissions", "the daemon checks users and modes itself"},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(no); i++)
+		if (!strcmp(o, no[i].option))
+			return no[i].why;
+	return NULL;
 }
 
 int mount_option_list(struct mount_options *opt, const char *list)
@@ -116,6 +141,12 @@ int mount_option_list(struct mount_options *opt, const char *list)
 			opt->allow_other = true;
 		} else if (!strcmp(o, "nowatch")) {
 			opt->nowatch = true;
+		} else if (!strncmp(o, "fsname=", 7) && o[7]) {
+			free(opt->fsname);
+			opt->fsname = xstrdup(o + 7);
+		} else if (why_not(o)) {
+			fprintf(stderr, "berthfs: no mount option %s: %s\n", o, why_not(o));
+			return -EINVAL;
 		} else if (!is_ignored(o)) {
 			fprintf(stderr, "berthfs: unknown mount option %s; there are allow_other and nowatch\n", o);
 			return -EINVAL;

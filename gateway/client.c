@@ -136,7 +136,8 @@ static int spawn(const struct paths *p, const struct gateway_options *o, int rea
 {
 	char number[16];
 	snprintf(number, sizeof number, "%d", ready);
-	const char *argv[16] = {p->self, "gateway", "--state", p->state, "--runtime", p->runtime, "--ready", number};
+	const char *argv[16] = {paths_program(p), "gateway",  "--state", p->state,
+				"--runtime",	  p->runtime, "--ready", number};
 	int n = 8;
 	if (o && o->listen) {
 		argv[n++] = "--listen";
@@ -165,7 +166,7 @@ static int spawn(const struct paths *p, const struct gateway_options *o, int rea
 		fcntl(ready, F_SETFD, 0);
 		if (chdir("/"))
 			_exit(127);
-		execv(p->self, (char *const *)argv);
+		execv(argv[0], (char *const *)argv);
 		_exit(127);
 	}
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)

@@ -83,9 +83,9 @@ static enum sandbox_state state(const struct paths *paths, int64_t id)
 static int spawn(const struct sandbox_spec *spec, const struct place *p, struct err *err)
 {
 	CLEAN_BUF struct buf words = BUF_INIT;
-	const char *argv[] = {spec->paths->self, "tool-daemon", "--socket", p->socket, "--home",
-			      p->home,		 "--jobs",	p->jobs,    "--lock",  p->lock,
-			      "--log",		 p->log,	"--net",    p->net,    NULL};
+	const char *self = paths_program(spec->paths);
+	const char *argv[] = {self,	"tool-daemon", "--socket", p->socket, "--home", p->home, "--jobs", p->jobs,
+			      "--lock", p->lock,       "--log",	   p->log,    "--net",	p->net,	 NULL};
 	struct child c = {.argv = argv,
 			  .errout = &words,
 			  .max = 4096,

@@ -272,9 +272,21 @@ static int start(const struct sandbox_spec *spec, struct err *err)
 	CLEAN_FREE char *host = host_name(spec->name);
 	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus);
 	CLEAN_FREE char *memory = xasprintf("%d", size.memory_mib);
-	const char *argv[] = {spec->paths->self, KEEPER_VERB, "--folder", folder,   "--vmlinux",
-			      vmlinux,		 "--initrd",  initrd,	  "--host", host,
-			      "--cpus",		 cpus,	      "--memory", memory,   NULL};
+	const char *argv[] = {paths_program(spec->paths),
+			      KEEPER_VERB,
+			      "--folder",
+			      folder,
+			      "--vmlinux",
+			      vmlinux,
+			      "--initrd",
+			      initrd,
+			      "--host",
+			      host,
+			      "--cpus",
+			      cpus,
+			      "--memory",
+			      memory,
+			      NULL};
 	CLEAN_FD int status = process_detach(argv, log, err);
 	if (status < 0)
 		return status;

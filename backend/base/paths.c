@@ -72,3 +72,8 @@ void paths_release(struct paths *p)
 	free(p->self);
 	*p = (struct paths){0};
 }
+
+const char *paths_program(const struct paths *p)
+{
+	return access(p->self, X_OK) ? "/proc/self/exe" : p->self;
+}

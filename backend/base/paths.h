@@ -13,3 +13,6 @@ struct paths {
 /* Fills p from the environment and makes the folders (0700). Relative XDG values are ignored, as their spec says. */
 int paths_init(struct paths *p, struct err *err);
 void paths_release(struct paths *p);
+/* What to run this program again by: its path, or, when an upgrade has taken that away under the running daemon, a name
+ * that only means it in a child of this process. */
+const char *paths_program(const struct paths *p);

@@ -6,6 +6,7 @@
 # What the tour supposes: berthfs in PATH, a checkout ~/code/app with a remote and a failing test, a script of answers.
 mkdir -p "$HOME/code" "$T/bin"
 ln -s "$BERTHFS" "$T/bin/berthfs"
+ln -s "$ROOT/contrib/ask" "$ROOT/contrib/berth-watch" "$T/bin/"
 git init -q --bare -b main "$T/app.git"
 git init -q -b main "$HOME/code/app"
 cd "$HOME/code/app" || exit 1
@@ -40,6 +41,8 @@ contains "a check passes" "$said" "pass	"
 contains "the branch has the work" "$said" "square, not double"
 contains "the second answer" "$said" "There is no list here."
 contains "it lands" "$said" "landed main $(git -C "$T/app.git" rev-parse main)"
+contains "ask and berth-watch do what is said of them" "$(cat "$T/typed" "$T/said")" "ask: session review"
+check "a line a session" grep -q '^ *2  second .* ~/code/app$' "$T/said"
 contains "refusals are in error" "$said" 'unknown verb "dance"; known: stop, retry,'
 contains "show has the transcript" "$(printf '%s' "$said" | tail -n 20)" "SHIP-READY"
 check "nothing is mounted" sh -c "! grep -q ' $M ' /proc/self/mountinfo"

@@ -96,4 +96,5 @@ for l in open(sys.argv[1]):
 print(ok)
 END
 equal "each writer's in order" "$(cat "$T/py")" True
-equal "the daemon holds no file open for all that" "$(ls "/proc/$DAEMON/fd" | wc -l | awk '{ print ($1 < 20) }')" 1
+few() { [ "$(ls "/proc/$DAEMON/fd" | wc -l)" -lt 20 ]; } # the last scans may still be looking
+check "the daemon holds no file open for all that" within 10 few

@@ -53,7 +53,7 @@ equal "editors' scratch names are refused without words" "$(cat "$M/error")" ""
 
 # ---- input
 n=$(count)
-# Only known at the commit: on a machine so busy that the look for other holders of the file takes over 150 ms, close
+# Only known at the commit: on a machine so busy that the look for other holders of the file takes over 2 s, close
 # cannot carry it, and the words alone tell.
 for try in 1 2 3 4 5 6 7 8 9; do
 	: >"$M/error"

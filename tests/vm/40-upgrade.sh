@@ -1,0 +1,3 @@
+#!/bin/sh
+# A new version takes over a VM and what runs in it.
+KIND=vm exec sh "$(dirname "$0")/../mount/43-upgrade.sh"
