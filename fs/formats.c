@@ -106,7 +106,8 @@ const struct format formats[] = {
 	 NULL},
 	{PLACE_SESSION, KIND_MADE, "id", NULL, "A decimal number.", NULL},
 	{PLACE_SESSION, KIND_MADE, "status", NULL,
-	 "One of `preparing` <step>, `running` or `running` <tool>, `idle`, `asking`, `retrying in` <S>` s: `<why>, "
+	 "One of `preparing` <step>, `running` or `running` <tool>, `idle`, `asking`, `waiting approval` <K>, "
+	 "`retrying in` <S>` s: `<why>, "
 	 "`checking`, `shipping` <step>, `down`, `failed: `<why>. The first word is enough to tell them apart; text "
 	 "after "
 	 "it may change."
@@ -205,6 +206,8 @@ const struct format formats[] = {
 	 "`branch` <NAME>. Reads `none`, `running` <step>, `landed` <BRANCH> <COMMIT>, `already on` <BRANCH>, "
 	 "`blocked: "
 	 "`<why>, `moved: ship again`, `check failed: `<NAME> or `refused: `<the remote's words>."
+	 "\n\nThe push is made by your own git, with its credential helpers, ssh settings and hooks. It may not ask "
+	 "anything: a password that no helper has, or a host key that is not known, ends the ship in words."
 	 "\n\n`pr` pushes to the branch `sandbox-`<N>`-`<COMMIT> and opens a pull request with gh(1), whose link is "
 	 "the URL. Without gh the gateway opens it at GitHub, GitLab or Gitea, with the access token that was written "
 	 "to `gateway/keys/`<HOST> (or `github`, `gitlab`, `gitea`); a forge of your own needs a line `forge` <HOST "

@@ -61,7 +61,7 @@ def create(name, model, text="Go."):
 
 
 def status(name):
-    return read("%s/%s/status" % (S, name)).strip()
+    return read("%s/%s/status" % (S, name)).split("\n")[0].strip() # a second line names what is uncommitted
 
 
 def idle(name, seconds=60):

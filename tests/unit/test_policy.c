@@ -36,6 +36,25 @@ TEST(policy_default_holds)
 	policy_put(p);
 }
 
+TEST(policy_forges)
+{
+	struct policy *p = read_policy("forge git.example.org gitea\nforge code.example.org gitlab url "
+				       "https://lab.example.org:8443/ key lab ca /etc/ca.pem\nforge h github\n");
+	CHECK(p != NULL);
+	const struct forge_rule *f = policy_forge(p, "git.example.org");
+	CHECK(f && f->kind == FORGE_GITEA && !f->ca);
+	CHECK_STR(f->url, "https://git.example.org/api/v1");
+	CHECK_STR(f->key, "git.example.org");
+	f = policy_forge(p, "code.example.org");
+	CHECK(f && f->kind == FORGE_GITLAB);
+	CHECK_STR(f->url, "https://lab.example.org:8443/api/v4");
+	CHECK_STR(f->key, "lab");
+	CHECK_STR(f->ca, "/etc/ca.pem");
+	CHECK_STR(policy_forge(p, "h")->url, "https://h/api/v3");
+	CHECK(!policy_forge(p, "example.org"));
+	policy_put(p);
+}
+
 static const struct {
 	const char *line, *words;
 } wrong[] = {
@@ -49,6 +68,13 @@ static const struct {
 	{"provider ../x openai https://h", "letters"},
 	{"provider x openai https://h key ../k", "no name of a key"},
 	{"provider x openai https://h colour red", "after the URL"},
+	{"forge git.example.org", "HOST github|gitlab|gitea"},
+	{"forge git.example.org sourcehut", "HOST github|gitlab|gitea"},
+	{"forge ../x github", "HOST github|gitlab|gitea"},
+	{"forge h github url http://example.org", "https://"},
+	{"forge h github url https://u@h", "HOST"},
+	{"forge h github key ../k", "no name of a key"},
+	{"forge h github url", "after the kind"},
 	{"price a", "input and output"},
 	{"price a input 1", "input and output"},
 	{"price a input 1 output x", "input D"},

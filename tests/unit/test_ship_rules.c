@@ -5,6 +5,7 @@
 #include "backend/base/mem.h"
 #include "backend/blocks.h"
 #include "backend/repo.h"
+#include "backend/ship_pr.h"
 #include "backend/ship_rules.h"
 #include "check.h"
 
@@ -47,6 +48,40 @@ TEST(lines)
 			CHECK_INT(target, lines[i].target);
 		CHECK_STR(branch ? branch : "-", lines[i].branch ? lines[i].branch : "-");
 		free(branch);
+	}
+}
+
+TEST(forge_of_a_url)
+{
+	static const struct {
+		const char *url, *host, *project; /* host NULL: it is none of a forge */
+	} urls[] = {
+		{"https://github.com/ann/app.git", "github.com", "ann/app"},
+		{"https://GitHub.com/ann/app/", "github.com", "ann/app"},
+		{"https://ann@git.example.org:8443/team/sub/app.git", "git.example.org", "team/sub/app"},
+		{"ssh://git@github.com/ann/app.git", "github.com", "ann/app"},
+		{"ssh://git@git.example.org:2222/ann/app", "git.example.org", "ann/app"},
+		{"git@github.com:ann/app.git", "github.com", "ann/app"},
+		{"github.com:ann/app", "github.com", "ann/app"},
+		{"git://git.example.org/ann/app", "git.example.org", "ann/app"},
+		{"/srv/git/app.git", NULL, NULL},
+		{"../app.git", NULL, NULL},
+		{"file:///srv/git/app.git", NULL, NULL},
+		{"https://github.com", NULL, NULL},
+		{"https://github.com/app", NULL, NULL},
+		{"https:///ann/app", NULL, NULL},
+		{"./x:y/z", NULL, NULL},
+		{"", NULL, NULL},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+		CLEAN_FREE char *host = NULL;
+		CLEAN_FREE char *project = NULL;
+		int rc = ship_forge_parse(urls[i].url, &host, &project, NULL);
+		if (rc != (urls[i].host ? 0 : -ENOENT))
+			printf("# %s: %d\n", urls[i].url, rc);
+		CHECK_INT(rc, urls[i].host ? 0 : -ENOENT);
+		CHECK_STR(host ? host : "", urls[i].host ? urls[i].host : "");
+		CHECK_STR(project ? project : "", urls[i].project ? urls[i].project : "");
 	}
 }
 
