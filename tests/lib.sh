@@ -149,7 +149,6 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 130' INT
-trap 'exit 141' PIPE
 trap 'exit 143' TERM HUP
 
 mkdir -p "$T/home" "$T/run" "$T/config/berthfs" "$P"

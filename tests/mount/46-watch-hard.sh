@@ -106,7 +106,7 @@ if ! freezer_make; then
 	skip frozen "no freezer"
 	exit
 fi
-fake "-1 40 0" "-2 2000 20"
+fake "sessions 40 0" "changes 2000 20"
 begin() {
 	start || return
 	J=$(janitor)

@@ -102,7 +102,7 @@ if have entr; then
 	echo "$S/before/transcript" | entr -n -p cp "$S/before/transcript" "$T/entr.copy" 2>/dev/null &
 	entr=$!
 	own $entr
-	echo "$S" | entr -n -d -p true 2>"$T/entr.dir" & # ends when the directory has a new entry
+	echo "$S" | entr -n -d true 2>"$T/entr.dir" & # ends when the directory has a new entry
 	entr_dir=$!
 	own $entr_dir
 	within 10 watches $entr 1
