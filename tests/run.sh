@@ -8,8 +8,8 @@
 #
 # A test is a program that prints lines `ok NAME`, `not ok NAME` or `skip NAME: why`. One that ends with an error and has
 # not said what was wrong counts as failed, and so does one that runs longer than its limit (300 s, or what the line
-# "time limit: N s" in its source says). Tests of a suite run side by side, JOBS at once (default: one a processor, at most
-# 4), but for those with the line "runs alone". The last line is `N passed, N failed, N skipped`.
+# "time limit: N s" in its source says). Tests run side by side, JOBS at once (default: one more than there are processors, at
+# most 4, for many of them mostly wait), but for those with the line "runs alone" and those of VMs. The last line is `N passed, N failed, N skipped`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
@@ -32,7 +32,7 @@ done
 
 passed=0 failed=0 skipped=0
 cores=$(nproc)
-most=${JOBS:-$((cores < 4 ? cores : 4))} # tests at once
+most=${JOBS:-$((cores < 3 ? cores + 1 : 4))} # tests at once
 jobs=$most running=0 started=0
 TMPDIR=$(mktemp -d /tmp/bt.XXXXXX) || exit 1 # also the mark by which the processes of this run are known
 export TMPDIR
@@ -199,6 +199,7 @@ suite_long() { scripts long; }
 
 # Figures are for reading: they are shown as they come, and only a program that fails counts.
 suite_bench() {
+	drain
 	for file in tests/bench/bench_*.c tests/bench/*.sh; do
 		test_name=bench/$(basename "${file%.*}")
 		[ -f "$file" ] && wanted "$test_name" || continue
@@ -222,6 +223,7 @@ suite_vm() {
 		return
 	fi
 	echo "the base image is there, $(($(date +%s) - from)) s"
+	drain
 	jobs=1 # a VM keeps every processor busy
 	programs vm build
 	scripts vm
@@ -250,6 +252,7 @@ suite_fuzz() {
 # The unit and mount suites again, with checks compiled in.
 suite_sanitize() {
 	found=1
+	drain
 	slower=3 jobs=1 # a report belongs to the test that runs
 	for kind in asan tsan; do
 		case $kind in
@@ -264,6 +267,7 @@ suite_sanitize() {
 		export TSAN_OPTIONS=$report:second_deadlock_stack=1
 		programs unit "build-$kind"
 		scripts mount
+		drain
 		unset BERTHFS
 	done
 	label= slower= jobs=$most
@@ -325,9 +329,9 @@ if ! needs_build "$@" || build build -Dwerror=true; then
 		echo "=== $word"
 		found=
 		suite_"$suite"
-		drain
 		[ -n "$found" ] || [ -z "$only" ] || { echo "no test $word" && failed=$((failed + 1)); }
 	done
+	drain
 	check_leftovers
 fi
 
