@@ -98,7 +98,7 @@ const struct file tree[] = {
 
 	DIR(SESSIONS,    NULL,               0555, SESSION, NULL), /* sessions/NAME; its number leads there too */
 	MADE(SESSION,    "id",               show_id, changed_birth, "its number; sessions/NUMBER leads here too"),
-	VALUE(SESSION,   "status",           STATUS,     "preparing, running, idle, asking, shipping, failed..."),
+	VALUE(SESSION,   "status",           STATUS,     "preparing, running, idle, asking, waiting, shipping, failed..."),
 	VALUE(SESSION,   "sandbox",          SANDBOX,    "where its tools run, and the state of that"),
 	VALUE(SESSION,   "project",          PROJECT,    "path of the checkout"),
 	VALUE(SESSION,   "branch",           BRANCH,     "branch in the checkout that holds its work"),
