@@ -217,6 +217,28 @@ static int ended_tx(struct tx *tx, void *arg, struct err *err)
 		      "i", w->id);
 }
 
+static int lowered_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	const struct err *why = arg;
+	char line[64];
+	sandbox_describe(s->sandbox, why->code ? SANDBOX_RUNNING : SANDBOX_DOWN, line);
+	session_set(&s->sandbox_state, line);
+	int rc = why->code ? tx_error(tx, s->id, "ctl", why, err) : log_add(tx, s, "sandbox down", err);
+	rc = rc ? rc : tx_event(tx, s, "sandbox", line, err);
+	return rc ? rc : session_event(tx, s, EVENT_LOWERED, NULL, err);
+}
+
+/* `down`: the sandbox stops and its token ends; its disk stays, and whatever needs it next starts it again. */
+int down_step(struct worker *w, struct err *err)
+{
+	struct err why = ERR_INIT;
+	worker_env_drop(w);
+	gate_sandbox_revoke(w->b, w->id, NULL); /* if the gateway is away: gate_token.c does it when it is back */
+	sandbox_down(w->b->paths, w->s->sandbox, w->id, &why);
+	killpoint("down.stopped");
+	return worker_commit(w, lowered_fn, &why, err);
+}
+
 int destroy_step(struct worker *w, struct err *err)
 {
 	worker_env_drop(w);

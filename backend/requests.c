@@ -137,6 +137,12 @@ static int verb_compact(struct tx *tx, struct session *s, const char *arg, struc
 	return rc ? rc : session_event(tx, s, EVENT_COMPACT, NULL, err);
 }
 
+static int verb_down(struct tx *tx, struct session *s, const char *arg, struct err *err)
+{
+	int rc = no_arg(arg, err);
+	return rc ? rc : session_event(tx, s, EVENT_DOWN, NULL, err);
+}
+
 static int verb_withdraw(struct tx *tx, struct session *s, const char *arg, struct err *err)
 {
 	char *end;
@@ -167,13 +173,13 @@ static const struct verb {
 	{"sync", verb_sync, false, "sync", "bring the work into the checkout"},
 	{"merge", verb_merge, false, "merge", "fast-forward the checked-out branch to it"},
 	{"compact", verb_compact, false, "compact", "sum up older parts for the model, to make room"},
+	{"down", verb_down, false, "down", "stop the sandbox; its disk stays, what needs it starts it again"},
 	{"destroy", verb_destroy, true, "destroy [force]", "end the session, as rmdir does"},
 	{"snapshot"},
 	{"restore"},
 	{"pause"},
 	{"resume"},
 	{"hibernate"},
-	{"down"},
 };
 
 void ctl_verbs(struct buf *out)

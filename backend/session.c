@@ -207,6 +207,12 @@ static int retry_now(struct tx *tx, struct session *s, const char *words, struct
 	return 0;
 }
 
+static int lower(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	enter(tx, s, STATE_LOWERING, "");
+	return 0;
+}
+
 static int destroy(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
 	enter(tx, s, STATE_DESTROYING, "");
@@ -243,32 +249,34 @@ static int gone(struct tx *tx, struct session *s, const char *words, struct err 
 
 /* clang-format off */
 static action *const table[EVENTS][STATES] = {
-	/* in state:        PREPARING  IDLE         RUNNING       SYNCING   CHECKING  SHIPPING      COMPACTING FAILED       DESTROYING */
-	[EVENT_MESSAGE]   = {nothing,   start_run,   nothing,      nothing,  nothing,  nothing,      nothing,   wake_failed, gone},
-	[EVENT_PREPARED]  = {prepared,  NULL,        NULL,         NULL,     NULL,     NULL,         NULL,      NULL,        nothing},
-	[EVENT_ANSWERED]  = {NULL,      NULL,        answered,     NULL,     NULL,     NULL,         NULL,      NULL,        nothing},
-	[EVENT_STOP]      = {nothing,   nothing,     stop_now,     stop_now, stop_now, stop_now,     stop_now,  nothing,     gone},
-	[EVENT_STOPPED]   = {nothing,   NULL,        stopped,      NULL,     NULL,     NULL,         next,      NULL,        nothing},
-	[EVENT_SYNCED]    = {NULL,      NULL,        NULL,         synced,   NULL,     NULL,         NULL,      NULL,        nothing},
-	[EVENT_CHECKED]   = {NULL,      NULL,        NULL,         NULL,     checked,  NULL,         NULL,      NULL,        nothing},
-	[EVENT_SHIP]      = {not_ready, ship_now,    busy,         busy,     busy,     busy,         busy,      is_failed,   gone},
-	[EVENT_SHIPPED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     shipped,      NULL,      NULL,        nothing},
-	[EVENT_RETRY]     = {no_work,   no_work,     retry_now,    busy,     busy,     retry_now,    retry_now, retry,       gone},
-	[EVENT_SYNC]      = {not_ready, sync_now,    busy,         busy,     busy,     busy,         busy,      is_failed,   gone},
-	[EVENT_CHECK]     = {not_ready, check_now,   busy,         busy,     busy,     busy,         busy,      is_failed,   gone},
-	[EVENT_MERGE]     = {not_ready, merge_now,   busy,         busy,     busy,     busy,         busy,      is_failed,   gone},
-	[EVENT_COMPACT]   = {not_ready, compact_now, compact_next, busy,     busy,     compact_next, nothing,   is_failed,   gone},
-	[EVENT_COMPACTED] = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         next,      NULL,        nothing},
-	[EVENT_FAILED]    = {fail,      fail,        fail,         fail,     fail,     ship_failed,  fail,      NULL,        nothing},
-	[EVENT_DESTROY]   = {destroy,   destroy,     destroy,      destroy,  destroy,  destroy,      destroy,   destroy,     destroy},
+	/* in state:        PREPARING  IDLE         RUNNING       SYNCING   CHECKING  SHIPPING      COMPACTING LOWERING FAILED       DESTROYING */
+	[EVENT_MESSAGE]   = {nothing,   start_run,   nothing,      nothing,  nothing,  nothing,      nothing,   nothing, wake_failed, gone},
+	[EVENT_PREPARED]  = {prepared,  NULL,        NULL,         NULL,     NULL,     NULL,         NULL,      NULL,    NULL,        nothing},
+	[EVENT_ANSWERED]  = {NULL,      NULL,        answered,     NULL,     NULL,     NULL,         NULL,      NULL,    NULL,        nothing},
+	[EVENT_STOP]      = {nothing,   nothing,     stop_now,     stop_now, stop_now, stop_now,     stop_now,  nothing, nothing,     gone},
+	[EVENT_STOPPED]   = {nothing,   NULL,        stopped,      NULL,     NULL,     NULL,         next,      NULL,    NULL,        nothing},
+	[EVENT_SYNCED]    = {NULL,      NULL,        NULL,         synced,   NULL,     NULL,         NULL,      NULL,    NULL,        nothing},
+	[EVENT_CHECKED]   = {NULL,      NULL,        NULL,         NULL,     checked,  NULL,         NULL,      NULL,    NULL,        nothing},
+	[EVENT_SHIP]      = {not_ready, ship_now,    busy,         busy,     busy,     busy,         busy,      busy,    is_failed,   gone},
+	[EVENT_SHIPPED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     shipped,      NULL,      NULL,    NULL,        nothing},
+	[EVENT_RETRY]     = {no_work,   no_work,     retry_now,    busy,     busy,     retry_now,    retry_now, busy,    retry,       gone},
+	[EVENT_SYNC]      = {not_ready, sync_now,    busy,         busy,     busy,     busy,         busy,      busy,    is_failed,   gone},
+	[EVENT_CHECK]     = {not_ready, check_now,   busy,         busy,     busy,     busy,         busy,      busy,    is_failed,   gone},
+	[EVENT_MERGE]     = {not_ready, merge_now,   busy,         busy,     busy,     busy,         busy,      busy,    is_failed,   gone},
+	[EVENT_COMPACT]   = {not_ready, compact_now, compact_next, busy,     busy,     compact_next, nothing,   busy,    is_failed,   gone},
+	[EVENT_COMPACTED] = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         next,      NULL,    NULL,        nothing},
+	[EVENT_DOWN]      = {not_ready, lower,       busy,         busy,     busy,     busy,         busy,      nothing, is_failed,   gone},
+	[EVENT_LOWERED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         NULL,      next,    NULL,        nothing},
+	[EVENT_FAILED]    = {fail,      fail,        fail,         fail,     fail,     ship_failed,  fail,      fail,    NULL,        nothing},
+	[EVENT_DESTROY]   = {destroy,   destroy,     destroy,      destroy,  destroy,  destroy,      destroy,   destroy, destroy,     destroy},
 };
 /* clang-format on */
 
-static const char *const event_names[EVENTS] = {"message", "prepared", "answered",  "stop",   "stopped", "synced",
-						"checked", "ship",     "shipped",   "retry",  "sync",	 "check",
-						"merge",   "compact",  "compacted", "failed", "destroy"};
-static const char *const state_names[STATES] = {"preparing", "idle",	   "running", "syncing",   "checking",
-						"shipping",  "compacting", "failed",  "destroying"};
+static const char *const event_names[EVENTS] = {
+	"message", "prepared", "answered", "stop",    "stopped",   "synced", "checked", "ship",	  "shipped", "retry",
+	"sync",	   "check",    "merge",	   "compact", "compacted", "down",   "lowered", "failed", "destroy"};
+static const char *const state_names[STATES] = {"preparing", "idle",	   "running",  "syncing", "checking",
+						"shipping",  "compacting", "lowering", "failed",  "destroying"};
 
 const char *state_name(enum state state)
 {
@@ -316,17 +324,25 @@ static char *running_status(const struct session *s)
 	return *s->detail ? xasprintf("running %s", s->detail) : xstrdup("running");
 }
 
+/* The `sandbox` file begins with the kind and how it is. */
+static bool is_down(const struct session *s)
+{
+	size_t n = strlen(s->sandbox);
+	return !strncmp(s->sandbox_state, s->sandbox, n) && !strncmp(s->sandbox_state + n, " down", 5);
+}
+
 char *session_status(const struct session *s)
 {
 	if (session_waits(s))
 		return xasprintf("waiting approval %" PRId64, s->approval);
 	switch (s->state) {
 	case STATE_PREPARING: return xasprintf("preparing %s", s->detail);
-	case STATE_IDLE: return xstrdup(s->question_size ? "asking" : "idle");
+	case STATE_IDLE: return xstrdup(s->question_size ? "asking" : is_down(s) ? "down" : "idle");
 	case STATE_RUNNING: return running_status(s);
 	case STATE_SYNCING: return xstrdup("running sync");
 	case STATE_CHECKING: return xstrdup("checking");
 	case STATE_SHIPPING: return xasprintf("shipping %s", s->detail);
+	case STATE_LOWERING: return xstrdup("running down");
 	case STATE_COMPACTING: return s->retry_ms ? running_status(s) : xstrdup("running compact");
 	case STATE_FAILED: return xasprintf("failed: %s", s->detail);
 	case STATE_DESTROYING:

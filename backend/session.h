@@ -15,6 +15,7 @@ enum state {
 	STATE_CHECKING,
 	STATE_SHIPPING,	  /* ship.c: fetch, ask, verify, push */
 	STATE_COMPACTING, /* `compact` while nothing runs */
+	STATE_LOWERING,	  /* `down`: its sandbox is being stopped; then it is idle again */
 	STATE_FAILED,	  /* detail says why; `retry` or a message goes on */
 	STATE_DESTROYING,
 	STATES,
@@ -36,7 +37,9 @@ enum event {
 	EVENT_MERGE,   /* ctl merge */
 	EVENT_COMPACT, /* ctl compact */
 	EVENT_COMPACTED,
-	EVENT_FAILED, /* words are in detail */
+	EVENT_DOWN,    /* ctl down */
+	EVENT_LOWERED, /* its sandbox is down */
+	EVENT_FAILED,  /* words are in detail */
 	EVENT_DESTROY,
 	EVENTS,
 };

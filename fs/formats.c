@@ -21,7 +21,7 @@ const struct format formats[] = {
 	{PLACE_ROOT, KIND_MADE, "status", NULL,
 	 "A line `version`, `pid`, `started` (a time), `mounted` (a path), `sessions` (how many), then how many of "
 	 "them "
-	 "are `preparing`, `running`, `idle`, `asking`, `waiting` (for an approval), `shipping` and `failed`, "
+	 "are `preparing`, `running`, `idle`, `asking`, `down`, `waiting` (for an approval), `shipping` and `failed`, "
 	 "`workers` that are busy, `projects`, "
 	 "`gateway`: its state, and words where there is something to say, and `config`: `ok`, or `draft:` and words.",
 	 NULL},

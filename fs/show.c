@@ -95,7 +95,8 @@ static const char *first_word_end(const char *s)
 
 static void make_status(struct face *f, struct buf *out)
 {
-	static const char *const words[] = {"preparing", "running", "idle", "asking", "waiting", "shipping", "failed"};
+	static const char *const words[] = {"preparing", "running", "idle",	"asking",
+					    "down",	 "waiting", "shipping", "failed"};
 	size_t count[ARRAY_LEN(words)] = {0};
 	char when[CLOCK_TEXT];
 	for (size_t i = 0; i < f->n_sessions; i++) {
