@@ -138,7 +138,7 @@ rm -rf "$T/state"
 mkdir -p "$T/state/berthfs"
 BERTHFS=$dir/berthfs-fake
 fake() { printf '%s\n' "$@" >"$T/state/berthfs/fake"; }
-fake "-1 60 0"
+fake "sessions 60 0"
 start || exit 1
 "$OPS" latency "$S" 50 >"$T/latency"
 read -r p50 p99 <"$T/latency"
@@ -161,7 +161,7 @@ bench "1000 blocked readers: all gone" "$((($(date +%s%N) - from) / 1000000))" "
 exec 9<&-
 stop
 cost() { # cost CHANGES-A-SECOND: milliseconds of CPU in a second, daemon and helpers; a backend's own share is in it
-	fake "-1 $N 0" "-2 $1 1"
+	fake "sessions $N 0" "changes $1 1"
 	start || exit 1
 	cat "$S"/s/* >"$T/out" 2>&1
 	inotifywait -m "$S/s" "$M" >"$T/events" 2>"$T/err" &
