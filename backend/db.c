@@ -90,9 +90,11 @@ int db_open(const char *path, bool write, struct db **out, struct err *err)
 	sqlite3_busy_timeout(db->h, 5000);
 	rc = 0;
 	/* the log may grow to 16 MiB: pages that are written again and again go to the database once */
-	if (write) /* a tenth of the default page cache is enough: one writer, small rows */
+	if (write)
 		rc = exec(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;", err);
-	rc = rc ? rc : exec(db, "PRAGMA cache_size=-2000; PRAGMA temp_store=MEMORY; PRAGMA mmap_size=0;", err);
+	/* KiB: the one writer comes to the same pages again and again; readers are many */
+	rc = rc ? rc : exec(db, write ? "PRAGMA cache_size=-16000" : "PRAGMA cache_size=-2000", err);
+	rc = rc ? rc : exec(db, "PRAGMA temp_store=MEMORY; PRAGMA mmap_size=0;", err);
 	if (!rc && write)
 		rc = migrate(db, err);
 	if (rc) {
