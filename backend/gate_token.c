@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/base/hash.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
 #include "engine.h"
@@ -25,10 +26,7 @@ static char *project_name(const char *path)
 		plain++;
 	if (plain == n && n <= PROJECT_MAX)
 		return xstrdup(path);
-	uint64_t sum = 0xcbf29ce484222325u; /* FNV-1a */
-	for (size_t i = 0; i < n; i++)
-		sum = (sum ^ (unsigned char)path[i]) * 0x100000001b3u;
-	char *name = xasprintf("%s#%016" PRIx64, n > 80 ? path + n - 80 : path, sum);
+	char *name = xasprintf("%s#%016" PRIx64, n > 80 ? path + n - 80 : path, hash_add(HASH_BEGIN, path, n));
 	for (char *p = name; *p; p++)
 		if ((unsigned char)*p <= 0x20 || *p == 0x7f)
 			*p = '_';

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "answer.h"
+#include "backend/base/hash.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
@@ -119,14 +120,10 @@ static bool plain(const char *s)
 
 void given_id(struct buf *out, const char *id)
 {
-	uint64_t h = 14695981039346656037u; /* FNV-1a: ids only have to stay apart */
-	if (plain(id)) {
+	if (plain(id))
 		buf_adds(out, id);
-		return;
-	}
-	for (; *id; id++)
-		h = (h ^ (unsigned char)*id) * 1099511628211u;
-	buf_addf(out, "call_%016" PRIx64, h);
+	else /* ids only have to stay apart */
+		buf_addf(out, "call_%016" PRIx64, hash_add(HASH_BEGIN, id, strlen(id)));
 }
 
 void given_name(struct buf *out, const char *name)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "backend/base/hash.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
@@ -251,13 +252,10 @@ static int read_whole(const struct tool_run *t, const char *path, struct buf *ou
 	}
 }
 
-/* FNV-1a: tells the file before an edit from the file after it; no security rests on it. */
+/* Tells the file before an edit from the file after it; no security rests on it. */
 static uint64_t fingerprint(const struct buf *b)
 {
-	uint64_t h = 14695981039346656037u;
-	for (size_t i = 0; i < b->n; i++)
-		h = (h ^ (unsigned char)b->p[i]) * 1099511628211u;
-	return h;
+	return hash_add(HASH_BEGIN, b->p, b->n);
 }
 
 int tool_edit_intend(const struct tool_run *t, struct buf *note, struct err *err)

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "backend/base/hash.h"
 #include "backend/base/mem.h"
 #include "drop.h"
 #include "face.h"
@@ -106,21 +107,13 @@ struct node *node_for(struct face *f, struct list *nodes, int64_t session, struc
 
 /* ---- files/ ---- */
 
-/* FNV-1a, 64 bits, from a number that nobody outside can know. */
-static uint64_t hash(uint64_t h, const void *data, size_t n)
-{
-	const unsigned char *p = data;
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ p[i]) * 0x100000001b3u;
-	return h;
-}
-
 static bool is_folder(const struct work_file *file)
 {
 	unsigned type = file->mode & 0170000;
 	return type == 0040000 || type == 0160000;
 }
 
+/* Where numbers begin: nobody outside can know it. */
 static uint64_t seed(struct face *f)
 {
 	while (!f->node_seed)
@@ -131,7 +124,7 @@ static uint64_t seed(struct face *f)
 
 uint64_t node_attach_ino(struct face *f, int64_t session, int64_t n)
 {
-	uint64_t h = hash(hash(~seed(f), &session, sizeof session), &n, sizeof n);
+	uint64_t h = hash_add(hash_add(~seed(f), &session, sizeof session), &n, sizeof n);
 	h ^= h >> 32;
 	return (h & (INO_RANDOM - 1)) | INO_RANDOM;
 }
@@ -152,11 +145,11 @@ struct node *node_of_attach(struct face *f, int64_t session, int64_t n)
 
 uint64_t node_work_ino(struct face *f, int64_t session, const char *path, const struct work_file *file)
 {
-	uint64_t h = hash(seed(f), &session, sizeof session);
-	h = hash(h, path, strlen(path) + 1);
-	h = hash(h, &file->mode, sizeof file->mode);
+	uint64_t h = hash_add(seed(f), &session, sizeof session);
+	h = hash_add(h, path, strlen(path) + 1);
+	h = hash_add(h, &file->mode, sizeof file->mode);
 	if (!is_folder(file))
-		h = hash(h, file->object, strlen(file->object));
+		h = hash_add(h, file->object, strlen(file->object));
 	h ^= h >> 32; /* the low bits choose the slot */
 	return (h & (INO_RANDOM - 1)) | INO_RANDOM;
 }

@@ -1,17 +1,15 @@
 /* Hash map from a string to a pointer: open addressing, linear probing, backward-shift removal. */
 #include "map.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash.h"
 #include "mem.h"
 
 static size_t hash(const char *s)
 {
-	uint64_t h = 14695981039346656037u; /* FNV-1a, 64 bits */
-	for (; *s; s++)
-		h = (h ^ (unsigned char)*s) * 1099511628211u;
+	uint64_t h = hash_add(HASH_BEGIN, s, strlen(s));
 	return (size_t)(h ^ h >> 32);
 }
 
