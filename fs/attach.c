@@ -132,15 +132,6 @@ void attach_session_ended(struct face *f, int64_t session)
 	}
 }
 
-static void part_read(struct op *op, struct request *r)
-{
-	int rc = op_refused(op, r);
-	if (rc)
-		op_error(op, rc);
-	else
-		op_data(op, r->out.p, r->out.n);
-}
-
 static void read_attached(struct handle *h, fuse_req_t req, size_t size, off_t off)
 {
 	struct spot at;
@@ -157,7 +148,7 @@ static void read_attached(struct handle *h, fuse_req_t req, size_t size, off_t o
 	struct op *op = op_park(h->f, req, h, OP_LOOK, 0);
 	op->path = spot_path(&at, NULL);
 	op->session = at.number;
-	op_ask(op, r, part_read);
+	op_ask(op, r, op_answer);
 }
 
 const struct handle_kind attached_kind = {.read = read_attached};

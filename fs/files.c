@@ -18,9 +18,9 @@
 
 /* ---- what is where ---- */
 
-static mode_t type_of(unsigned git_mode)
+mode_t work_type(const struct work_file *file)
 {
-	unsigned type = git_mode & 0170000;
+	unsigned type = file->mode & 0170000;
 	return type == 0040000 || type == 0160000 ? S_IFDIR : type == 0120000 ? S_IFLNK : S_IFREG;
 }
 
@@ -34,7 +34,7 @@ void work_free(struct work *w)
 
 const struct file *work_row(const struct work *w)
 {
-	mode_t type = type_of(w->file.mode);
+	mode_t type = work_type(&w->file);
 	return tree_unnamed(PLACE_FILES, type == S_IFDIR ? KIND_DIR : type == S_IFLNK ? KIND_LINK : KIND_WORK);
 }
 
@@ -237,7 +237,7 @@ void files_readdir(struct files_listing *l, fuse_req_t req, size_t size, off_t o
 		at = record(l, at, &file, &name);
 		CLEAN_FREE char *path = xasprintf("%s%s%s", l->path, *l->path ? "/" : "", name);
 		uint64_t ino = node_work_ino(l->f, l->session, path, &file);
-		more = add(&to, name, type_of(file.mode), ino, (off_t)at + DIR_DOTDOT);
+		more = add(&to, name, work_type(&file), ino, (off_t)at + DIR_DOTDOT);
 	}
 	fuse_reply_buf(req, to.p, to.n);
 	free(to.p);

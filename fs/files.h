@@ -5,6 +5,7 @@
  * contents. Folders are paths alone: `cd files/src` stays where it is over a sync. */
 #pragma once
 #include <fuse_lowlevel.h>
+#include <sys/types.h>
 
 #include "backend/backend.h"
 
@@ -18,6 +19,8 @@ struct work {
 };
 void work_free(struct work *w);
 
+/* S_IFDIR, S_IFLNK or S_IFREG; a submodule is an empty folder. */
+mode_t work_type(const struct work_file *file);
 /* Which row of the tree it is. */
 const struct file *work_row(const struct work *w);
 /* The path of a spot in files/, of a name in it (NULL: of itself); malloc'd. "" is the top. */

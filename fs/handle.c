@@ -151,14 +151,9 @@ static void read_whole_done(struct op *op, struct request *r)
 
 static void read_part_done(struct op *op, struct request *r)
 {
-	struct handle *h = op->h;
-	if (r->rc) {
-		op_error(op, op_refused(op, r));
-		return;
-	}
-	if (r->offset + r->out.n > h->consumed)
-		h->consumed = r->offset + r->out.n;
-	op_data(op, r->out.p, r->out.n);
+	if (!r->rc && r->offset + r->out.n > op->h->consumed)
+		op->h->consumed = r->offset + r->out.n;
+	op_answer(op, r);
 }
 
 static void ask_text(struct handle *h, fuse_req_t req, const struct spot *at, size_t size, off_t off, bool whole)

@@ -109,8 +109,7 @@ struct node *node_for(struct face *f, struct list *nodes, int64_t session, struc
 
 static bool is_folder(const struct work_file *file)
 {
-	unsigned type = file->mode & 0170000;
-	return type == 0040000 || type == 0160000;
+	return work_type(file) == S_IFDIR;
 }
 
 /* Where numbers begin: nobody outside can know it. */

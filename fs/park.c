@@ -173,6 +173,15 @@ int op_refused(struct op *op, struct request *r)
 	return r->rc;
 }
 
+void op_answer(struct op *op, struct request *r)
+{
+	int rc = op_refused(op, r);
+	if (rc)
+		op_error(op, rc);
+	else
+		op_data(op, r->out.p, r->out.n);
+}
+
 void ops_interrupt(struct face *f)
 {
 	while (!list_empty(&f->interrupted)) {

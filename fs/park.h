@@ -70,6 +70,9 @@ void op_error(struct op *op, int rc); /* 0 or -errno */
 void op_data(struct op *op, const char *p, size_t n);
 void op_wrote(struct op *op); /* all op->size bytes */
 
+/* Answers a READ with what the backend gave, or with its refusal. */
+void op_answer(struct op *op, struct request *r);
+
 /* Records the words of a failed request under op's path, or nothing; returns its rc. */
 int op_refused(struct op *op, struct request *r);
 

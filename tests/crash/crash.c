@@ -199,14 +199,6 @@ static bool round_of(const char *kill_at, int kill_ms, int messages, bool ship, 
 
 /* ---- the oracle ---- */
 
-static int count(const char *hay, const char *needle)
-{
-	int n = 0;
-	for (const char *p = hay; (p = strstr(p, needle)); p += strlen(needle))
-		n++;
-	return n;
-}
-
 static void check_transcript(int s, const char *jsonl)
 {
 	int64_t want = 1, seq;
@@ -224,7 +216,7 @@ static void check_transcript(int s, const char *jsonl)
 	const char *last = jsonl;
 	for (int m = 0; m < messages_max; m++) {
 		CLEAN_FREE char *text = xasprintf("\"text\":\"message-%d-%d\"", s, m);
-		int n = count(jsonl, text);
+		int n = face_count(jsonl, text);
 		lost += shared->acked[s][m] && !n;
 		doubled += n > 1;
 		const char *here = strstr(jsonl, text);
@@ -240,12 +232,12 @@ static void check_attached(int s, const char *jsonl)
 	for (int m = 0; m < messages_max; m++) {
 		CLEAN_FREE char *name = xasprintf("file-%d-%d", s, m);
 		CLEAN_FREE char *field = xasprintf("{\"name\":\"%s\"", name);
-		int n = count(jsonl, field);
+		int n = face_count(jsonl, field);
 		for (size_t i = 0; i < v->n_attach; i++) /* acknowledged by nobody, and after the last message */
 			n += !strcmp(v->attach[i].name, name);
 		lost += shared->kept[s][m] && !n;
 		doubled += n > 1;
-		if (count(jsonl, field) &&
+		if (face_count(jsonl, field) &&
 		    strcmp(sh("cat state/sandboxes/%" PRId64 "/home/attach/*/%s", v->id, name), name)) {
 			printf("# %s is not in the sandbox\n", name);
 			lost++;
@@ -288,12 +280,12 @@ static void check_effects(int s, const char *jsonl)
 	if (s >= TALKING)
 		return;
 	read_home(s, "count", &got);
-	int calls = count(jsonl, "\"kind\":\"tool_call\",\"id\"") / 2;
+	int calls = face_count(jsonl, "\"kind\":\"tool_call\",\"id\"") / 2;
 	for (int i = 0; i < calls; i++)
 		buf_addf(&want, "line-%d\n", i);
 	same_effects("count", &got, &want);
-	CHECK_INT(count(jsonl, "\"kind\":\"tool_result\""), 2 * calls);
-	CHECK_INT(count(jsonl, "interrupted"), 0);
+	CHECK_INT(face_count(jsonl, "\"kind\":\"tool_result\""), 2 * calls);
+	CHECK_INT(face_count(jsonl, "interrupted"), 0);
 	buf_reset(&got);
 	buf_reset(&want);
 	read_home(s, edited, &got);
@@ -357,7 +349,7 @@ static void check_kept(int s)
 	if (!strcmp(kind_of(s), "dir"))
 		CHECK_STR(sh("ls state/sandboxes/%" PRId64 "/jobs/run | grep '[.][0-9]*[.][0-9]*$' || true", id), "");
 	const char *all = face_text(id, TEXT_TRANSCRIPT);
-	int older = count(all, "all of it is in ") - KEPT_FILES; /* newer ones have pushed them out */
+	int older = face_count(all, "all of it is in ") - KEPT_FILES; /* newer ones have pushed them out */
 	for (const char *p = all; (p = strstr(p, "all of it is in ")); p++) {
 		if (older-- > 0)
 			continue;

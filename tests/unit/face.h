@@ -240,6 +240,24 @@ static inline void face_config(const char *lines)
 /* A script line of one bash call; the command needs its quotes escaped for JSON. */
 #define BASH(command) "{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"" command "\"}}]}\n"
 #define SAY(text)     "{\"text\":\"" text "\"}\n"
+#define SHOW	      "{\"show\":true}\n" /* answers with what the model is sent */
+
+/* How often needle is in hay. */
+static inline int face_count(const char *hay, const char *needle)
+{
+	int n = 0;
+	for (const char *p = hay; (p = strstr(p, needle)); p += strlen(needle))
+		n++;
+	return n;
+}
+
+/* Sends a message, waits until all is done, and gives the answer. */
+static inline const char *face_say(int64_t id, const char *text)
+{
+	CHECK_INT(face_do(REQ_MESSAGE, id, text), 0);
+	CHECK(face_wait_idle(id));
+	return face_text(id, TEXT_ANSWER);
+}
 
 /* prepare (may be NULL): after the project is there, before the backend starts; an answer other than 0 skips all. */
 static inline int face_main(int argc, char **argv, int (*prepare)(void))

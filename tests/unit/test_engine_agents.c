@@ -5,14 +5,6 @@
 #define READ(path)  "{\"tools\":[{\"name\":\"read\",\"input\":{\"path\":\"" path "\"}}]}\n"
 #define WRITE(path) "{\"tools\":[{\"name\":\"write\",\"input\":{\"path\":\"" path "\",\"content\":\"x\"}}]}\n"
 
-static int count(const char *hay, const char *needle)
-{
-	int n = 0;
-	for (const char *p = hay; (p = strstr(p, needle)); p += strlen(needle))
-		n++;
-	return n;
-}
-
 /* Commits files to the project before the next session is made: name, text, name, text..., NULL. */
 static void commit(const char *const *files)
 {
@@ -90,11 +82,11 @@ TEST(a_folders_file_is_told_once_with_the_first_file_below)
 				  "go");
 	CHECK(face_wait_idle(id));
 	const char *t = face_text(id, TEXT_TRANSCRIPT);
-	CHECK_INT(count(t, "sub-words"), 1);
-	CHECK_INT(count(t, "deep-words"), 1);
-	CHECK_INT(count(t, "root-words"), 0);
-	CHECK_INT(count(t, "foreign-words"), 0);
-	CHECK_INT(count(t, "other-words"), 2); /* told with the write, and read as a file */
+	CHECK_INT(face_count(t, "sub-words"), 1);
+	CHECK_INT(face_count(t, "deep-words"), 1);
+	CHECK_INT(face_count(t, "root-words"), 0);
+	CHECK_INT(face_count(t, "foreign-words"), 0);
+	CHECK_INT(face_count(t, "other-words"), 2); /* told with the write, and read as a file */
 	const char *f = strstr(t, "\nf\n"), *sub = strstr(t, "sub-words"), *deep = strstr(t, "deep-words");
 	CHECK(f && f < sub && sub < deep); /* behind the file's own text, outer folders first */
 	face_stop();
@@ -102,15 +94,16 @@ TEST(a_folders_file_is_told_once_with_the_first_file_below)
 	face_drain(100);
 	CHECK_INT(face_do(REQ_MESSAGE, id, "more"), 0);
 	CHECK(face_wait_idle(id));
-	CHECK_INT(count(face_text(id, TEXT_TRANSCRIPT), "sub-words"), 1); /* once in a session, also after a restart */
-	CHECK_INT(count(face_text(id, TEXT_TRANSCRIPT), "other-words"), 2);
+	CHECK_INT(face_count(face_text(id, TEXT_TRANSCRIPT), "sub-words"),
+		  1); /* once in a session, also after a restart */
+	CHECK_INT(face_count(face_text(id, TEXT_TRANSCRIPT), "other-words"), 2);
 }
 
 TEST(reading_the_file_itself_is_enough)
 {
 	int64_t id = face_session("itself", READ("sub/AGENTS.md") READ("sub/g") SAY("x"), "go");
 	CHECK(face_wait_idle(id));
-	CHECK_INT(count(face_text(id, TEXT_TRANSCRIPT), "sub-words"), 1);
+	CHECK_INT(face_count(face_text(id, TEXT_TRANSCRIPT), "sub-words"), 1);
 }
 
 FACE_MAIN()

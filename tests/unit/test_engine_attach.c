@@ -5,8 +5,6 @@
 #include "backend/context.h"
 #include "face.h"
 
-#define SHOW "{\"show\":true}\n"
-
 static int put(int64_t id, const char *name, const void *p, size_t n)
 {
 	struct request *r = request_new(REQ_ATTACH, NULL, NULL);
@@ -29,21 +27,6 @@ static char *png(size_t n)
 	return p;
 }
 
-static int count(const char *hay, const char *needle)
-{
-	int n = 0;
-	for (const char *p = hay; (p = strstr(p, needle)); p += strlen(needle))
-		n++;
-	return n;
-}
-
-static const char *say(int64_t id, const char *text)
-{
-	CHECK_INT(face_do(REQ_MESSAGE, id, text), 0);
-	CHECK(face_wait_idle(id));
-	return face_text(id, TEXT_ANSWER);
-}
-
 TEST(images_have_a_budget_of_bytes_and_the_newest_win)
 {
 	int64_t id = face_session("bytes", SAY("hello") SAY("one") SAY("two") SHOW, "go");
@@ -54,11 +37,11 @@ TEST(images_have_a_budget_of_bytes_and_the_newest_win)
 			CLEAN_FREE char *name = xasprintf("m%d-%d", m, i);
 			CHECK_INT(put(id, name, big, 3800000), 0);
 		}
-		say(id, "look");
+		face_say(id, "look");
 	}
-	const char *sent = say(id, "again");
-	CHECK_INT(count(sent, "[image] "), 4); /* 18 MiB */
-	CHECK_INT(count(sent, "is left out: the request would be too large"), 2);
+	const char *sent = face_say(id, "again");
+	CHECK_INT(face_count(sent, "[image] "), 4); /* 18 MiB */
+	CHECK_INT(face_count(sent, "is left out: the request would be too large"), 2);
 	CHECK(strstr(sent, "[image] m1-2") && strstr(sent, "the image m0-0 is left out") &&
 	      strstr(sent, "the image m0-1 is left out"));
 }
@@ -72,11 +55,11 @@ TEST(images_have_a_budget_of_number_and_tokens)
 		CLEAN_FREE char *name = xasprintf("i%d", i);
 		CHECK_INT(put(id, name, small, 100), 0);
 	}
-	CHECK_INT(count(say(id, "look"), "[image] "), 20);
+	CHECK_INT(face_count(face_say(id, "look"), "[image] "), 20);
 	face_config("model.window = 20000\n"); /* a quarter: three */
 	CHECK_INT(put(id, "new", small, 100), 0);
-	const char *sent = say(id, "look");
-	CHECK_INT(count(strstr(sent, "[assistant] request"), "\n[image] new"), 1);
+	const char *sent = face_say(id, "look");
+	CHECK_INT(face_count(strstr(sent, "[assistant] request"), "\n[image] new"), 1);
 	CHECK(strstr(sent, "the image i22 is left out") && !strstr(sent, "the image i24 is left out"));
 	face_config("");
 }
@@ -98,7 +81,7 @@ TEST(limits_and_names)
 	}
 	CHECK_INT(put(id, "one more", "x", 1), -EDQUOT);
 	CHECK_INT(face.view[id]->n_attach, ATTACH_MAX);
-	say(id, "go");
+	face_say(id, "go");
 	CHECK_INT(face.view[id]->n_attach, 0);
 	CHECK_STR(sh("ls state/sandboxes/%" PRId64 "/home/attach/2", id), "-rf $(touch x) é");
 	CHECK_INT(put(id, "same", "x", 1), 0); /* the name is free again */
@@ -124,7 +107,7 @@ TEST(a_lost_image_is_said)
 	CLEAN_FREE char *small = png(100);
 	CHECK_INT(put(id, "gone.png", small, 100), 0);
 	sh("rm -r state/attach/%" PRId64, id);
-	CHECK(strstr(say(id, "look"), "the image gone.png is left out: it cannot be read any more") != NULL);
+	CHECK(strstr(face_say(id, "look"), "the image gone.png is left out: it cannot be read any more") != NULL);
 }
 
 FACE_MAIN()

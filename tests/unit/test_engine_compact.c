@@ -3,22 +3,6 @@
 #include "backend/db.h"
 #include "face.h"
 
-#define SHOW "{\"show\":true}\n"
-
-static int count(const char *hay, const char *needle)
-{
-	int n = 0;
-	for (const char *p = hay; (p = strstr(p, needle)); p += strlen(needle))
-		n++;
-	return n;
-}
-
-static void say(int64_t id, const char *text)
-{
-	CHECK_INT(face_do(REQ_MESSAGE, id, text), 0);
-	CHECK(face_wait_idle(id));
-}
-
 /* Waits until the model is asked for a summary. */
 static void asked(int64_t id)
 {
@@ -48,14 +32,14 @@ TEST(by_hand_at_rest)
 	CLEAN_FREE char *big = long_text("ALPHA", 90);
 	int64_t id = face_session("hand", BASH("echo BRAVO") SAY("CHARLIE") SAY("DELTA") SAY("the SUMMARY") SHOW, big);
 	CHECK(face_wait_idle(id));
-	say(id, "echo foxtrot");
+	face_say(id, "echo foxtrot");
 	CHECK_INT(face_do(REQ_CTL, id, "compact"), 0);
 	CHECK(face_wait_idle(id));
 	const char *t = face_text(id, TEXT_TRANSCRIPT);
 	CHECK(strstr(t, "compacted: from here on the model is told entries 1 to ") && strstr(t, "the SUMMARY"));
 	CHECK(strstr(t, "ALPHA") && strstr(t, "BRAVO"));	     /* the original is kept */
 	CHECK(strstr(face_text(id, TEXT_USAGE), "4\t0\t0") != NULL); /* the summary counts */
-	say(id, "golf");
+	face_say(id, "golf");
 	const char *sent = face_text(id, TEXT_ANSWER);
 	CHECK(strstr(sent, "request 5, tools\n[user] The conversation had grown too long.") == sent);
 	CHECK(strstr(sent, "the SUMMARY") && strstr(sent, "[user] golf"));
@@ -72,7 +56,7 @@ TEST(nothing_to_compact_is_said)
 	CHECK_INT(face_do(REQ_CTL, id, "compact"), 0);
 	CHECK(face_wait_idle(id));
 	CHECK_INT(face_do(REQ_CTL, id, "compact now"), -EINVAL);
-	CHECK(count(face_text(id, TEXT_JSONL), "\"kind\":\"notice\"") >= 1);
+	CHECK(face_count(face_text(id, TEXT_JSONL), "\"kind\":\"notice\"") >= 1);
 }
 
 /* Row 13 of what users suffer from: by the outcome, never in a loop. */
@@ -82,10 +66,10 @@ TEST(before_the_window_is_full)
 	CLEAN_FREE char *big = long_text("ALPHA", 30);
 	int64_t id = face_session("full", SAY("BRAVO") SAY("SUMMARY") SHOW SAY("x"), big);
 	CHECK(face_wait_idle(id));
-	say(id, "go on"); /* 7,500 tokens and more: a summary comes first */
+	face_say(id, "go on"); /* 7,500 tokens and more: a summary comes first */
 	const char *sent = face_text(id, TEXT_ANSWER);
 	CHECK(strstr(sent, "SUMMARY") && strstr(sent, "[user] go on") && !strstr(sent, "ALPHA"));
-	CHECK_INT(count(face_text(id, TEXT_TRANSCRIPT), "compacted: "), 1);
+	CHECK_INT(face_count(face_text(id, TEXT_TRANSCRIPT), "compacted: "), 1);
 	face_config("");
 }
 
@@ -95,8 +79,8 @@ TEST(the_provider_s_own_count_decides)
 	int64_t id = face_session(
 		"usage", "{\"text\":\"one\",\"usage\":{\"in\":90000,\"out\":10}}\n" SAY("SUMMARY") SAY("two"), "go");
 	CHECK(face_wait_idle(id));
-	say(id, "more");
-	CHECK_INT(count(face_text(id, TEXT_TRANSCRIPT), "compacted: "), 1);
+	face_say(id, "more");
+	CHECK_INT(face_count(face_text(id, TEXT_TRANSCRIPT), "compacted: "), 1);
 	CHECK_STR(face_text(id, TEXT_ANSWER), "two\n");
 	face_config("");
 }
@@ -116,8 +100,8 @@ TEST(recent_groups_stay_whole)
 	int64_t id = face_session("groups", buf_str(&script), "go");
 	CHECK(face_wait_idle(id));
 	const char *sent = face_text(id, TEXT_ANSWER);
-	CHECK(count(face_text(id, TEXT_TRANSCRIPT), "compacted: ") >= 2);
-	CHECK_INT(count(sent, "[call] "), count(sent, "[result] "));
+	CHECK(face_count(face_text(id, TEXT_TRANSCRIPT), "compacted: ") >= 2);
+	CHECK_INT(face_count(sent, "[call] "), face_count(sent, "[result] "));
 	CHECK(!strstr(sent, "has no result"));
 	face_config("");
 }
@@ -128,7 +112,7 @@ TEST(an_overflow_is_compacted_and_sent_again_once)
 	int64_t id = face_session(
 		"over", SAY("BRAVO") "{\"error\":400,\"code\":\"context_length_exceeded\"}\n" SAY("SUMMARY") SHOW, big);
 	CHECK(face_wait_idle(id));
-	say(id, "go on");
+	face_say(id, "go on");
 	const char *sent = face_text(id, TEXT_ANSWER);
 	CHECK(strstr(sent, "SUMMARY") && strstr(sent, "[user] go on") && !strstr(sent, "ALPHA"));
 	CHECK(!strstr(face_value(id, VALUE_STATUS), "retrying"));
@@ -168,7 +152,7 @@ TEST(a_loop_of_compactions_is_broken)
 			 "/dev/zero | tr '\\\\0' y\"}}]}\n");
 	int64_t id = face_session("loop", buf_str(&script), "go");
 	CHECK(face_wait(id, "failed: compaction makes no room: it was due 4 times in a row"));
-	CHECK_INT(count(face_text(id, TEXT_TRANSCRIPT), "compacted: "), 4);
+	CHECK_INT(face_count(face_text(id, TEXT_TRANSCRIPT), "compacted: "), 4);
 	face_config("");
 }
 
@@ -181,11 +165,11 @@ TEST(a_model_that_gives_no_summary_fails_in_words)
 								    "{\"command\":\"touch ../run\"}}]}\n" SAY("three"),
 			     big);
 	CHECK(face_wait_idle(id));
-	say(id, "more");
+	face_say(id, "more");
 	CHECK_INT(face_do(REQ_CTL, id, "compact"), 0);
 	CHECK(face_wait(id, "failed: compaction: the model gave no summary, 3 times"));
 	CHECK_STR(sh("ls state/sandboxes/%" PRId64 "/home | grep -c run || true", id), "0");
-	say(id, "go on"); /* a message goes on without */
+	face_say(id, "go on"); /* a message goes on without */
 	CHECK_STR(face_text(id, TEXT_ANSWER), "three\n");
 }
 
@@ -196,7 +180,7 @@ TEST(errors_in_a_summary_are_tried_again)
 		"busy", SAY("one") SAY("two") "{\"error\":529,\"retry_after\":100}\n{\"error\":413}\n" SAY("SUMMARY"),
 		big);
 	CHECK(face_wait_idle(id));
-	say(id, "more");
+	face_say(id, "more");
 	CHECK_INT(face_do(REQ_CTL, id, "compact"), 0);
 	CHECK(face_wait(id, "retrying in"));
 	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
@@ -212,7 +196,7 @@ TEST(a_restart_goes_on_with_it_and_a_stop_ends_it)
 							"{\"text\":\"SUMMARY two\",\"delay_ms\":20000}\n" SAY("three"),
 				  big);
 	CHECK(face_wait_idle(id));
-	say(id, "more");
+	face_say(id, "more");
 	CHECK_INT(face_do(REQ_CTL, id, "compact"), 0);
 	CHECK(face_wait(id, "running compact"));
 	asked(id);
@@ -222,7 +206,7 @@ TEST(a_restart_goes_on_with_it_and_a_stop_ends_it)
 	face_stop();
 	CHECK_INT(face_start(), 0);
 	CHECK(face_wait_idle(id));
-	CHECK_INT(count(face_text(id, TEXT_TRANSCRIPT), "SUMMARY one"), 1);
+	CHECK_INT(face_count(face_text(id, TEXT_TRANSCRIPT), "SUMMARY one"), 1);
 	CLEAN_FREE char *more = long_text("ECHO", 90);
 	CHECK_INT(face_do(REQ_CTL, id, "compact"), 0);
 	CHECK(face_wait(id, "running compact"));
@@ -230,7 +214,7 @@ TEST(a_restart_goes_on_with_it_and_a_stop_ends_it)
 	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
 	CHECK(face_wait_idle(id));
 	CHECK(!strstr(face_text(id, TEXT_TRANSCRIPT), "SUMMARY two"));
-	say(id, more);
+	face_say(id, more);
 	CHECK_STR(face_text(id, TEXT_ANSWER), "three\n");
 }
 

@@ -14,23 +14,6 @@
 #include "backend/base/utf8.h"
 #include "face.h"
 
-#define SHOW "{\"show\":true}\n"
-
-static int count(const char *hay, const char *needle)
-{
-	int n = 0;
-	for (const char *p = hay; (p = strstr(p, needle)); p += strlen(needle))
-		n++;
-	return n;
-}
-
-static const char *say(int64_t id, const char *text)
-{
-	CHECK_INT(face_do(REQ_MESSAGE, id, text), 0);
-	CHECK(face_wait_idle(id));
-	return face_text(id, TEXT_ANSWER);
-}
-
 static const char *home(int64_t id, const char *command)
 {
 	return sh("cd state/sandboxes/%" PRId64 "/home && %s", id, command);
@@ -42,9 +25,9 @@ TEST(a_stopped_call_does_not_poison_what_follows)
 	CHECK(face_wait(id, "running bash"));
 	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
 	CHECK(face_wait_idle(id));
-	const char *sent = say(id, "go on");
-	CHECK_INT(count(sent, "[call] "), 1);
-	CHECK_INT(count(sent, "[result] "), 1);
+	const char *sent = face_say(id, "go on");
+	CHECK_INT(face_count(sent, "[call] "), 1);
+	CHECK_INT(face_count(sent, "[result] "), 1);
 	CHECK(strstr(sent, "[call] bash{") < strstr(sent, "[result] bash"));
 }
 
@@ -69,9 +52,9 @@ TEST(arguments_that_are_no_object_are_not_run)
 		"go");
 	CHECK(face_wait_idle(id));
 	const char *sent = face_text(id, TEXT_ANSWER);
-	CHECK_INT(count(sent, "[call] bash{"), 3);
-	CHECK_INT(count(sent, "[result] bash"), 3);
-	CHECK_INT(count(sent, "not run: the arguments cannot be read"), 2);
+	CHECK_INT(face_count(sent, "[call] bash{"), 3);
+	CHECK_INT(face_count(sent, "[result] bash"), 3);
+	CHECK_INT(face_count(sent, "not run: the arguments cannot be read"), 2);
 	CHECK_STR(home(id, "ls | grep -c ran || true"), "0");
 }
 
@@ -80,8 +63,8 @@ TEST(an_empty_answer_wedges_nothing)
 	int64_t id = face_session("empty", "{\"text\":\"\",\"cut\":true}\n{\"text\":\"\"}\n{\"text\":\" \\n\"}\n" SHOW,
 				  "one");
 	CHECK(face_wait_idle(id));
-	say(id, "two");
-	const char *sent = say(id, "three");
+	face_say(id, "two");
+	const char *sent = face_say(id, "three");
 	CHECK(!strstr(sent, "[assistant]"));
 	CHECK(strstr(sent, "[user] one") && strstr(sent, "[user] two") && strstr(sent, "[user] three"));
 }
