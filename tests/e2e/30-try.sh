@@ -9,7 +9,17 @@ BERTHFS=$(cd "$(dirname "$BERTHFS")" && pwd)/berthfs
 [ -x "$BERTHFS" ] || { echo "skip 30-try: no program at $BERTHFS; build first"; exit 0; }
 images=${XDG_CACHE_HOME:-$HOME/.cache}/berthfs
 box=$(mktemp -d "${TMPDIR:-/tmp}/berthfs-try-XXXXXX") || exit 1
-trap 'rm -rf "$box"' EXIT
+# However it ends: what the script under test has left is ended, too.
+end() {
+	trap '' INT TERM HUP
+	trap - EXIT
+	for pid in $(left); do kill -9 "$pid" 2>/dev/null; done
+	for dir in $(awk -v box="$box/" 'index($5, box) == 1 { print $5 }' /proc/self/mountinfo); do umount -l "$dir"; done
+	rm -rf "$box"
+}
+trap end EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 failed=0
 uid=65534
 

@@ -31,6 +31,12 @@ def within(seconds, ask):
         time.sleep(0.01)
 
 
+def told_to_end(*_):
+    """What is registered for the end is done; timeout(1) says it twice, and the second word must not cut that off."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
+
+
 class Instance:
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="gw-", dir=os.environ.get("TMPDIR", "/tmp"))
@@ -42,6 +48,7 @@ class Instance:
         self.sock = self.dir + "/run/berthfs/gateway.sock"
         self.log = open(self.dir + "/log", "ab")
         atexit.register(self.end)
+        signal.signal(signal.SIGTERM, told_to_end)
 
     def ctl(self, *args, data=b"", fail=False, **more):
         p = subprocess.run([GWCTL, *args], input=data, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE if fail else self.log,
