@@ -230,6 +230,10 @@ static int open_draft(struct handle *h, fuse_req_t req)
 static void read_draft(struct handle *h, fuse_req_t req, size_t size, off_t off)
 {
 	struct draft *d = h->draft;
+	if (h->by_cursor && !d->session && h->f->quit) { /* the text would be taken for an id */
+		fuse_reply_err(req, ESHUTDOWN);
+		return;
+	}
 	if (!h->by_cursor || !h->cursor) {
 		buf_reset(&h->snap);
 		if (h->by_cursor && d->session)

@@ -7,14 +7,16 @@ have python3 || { skip all "no python3"; exit 0; }
 start || exit 1
 : >"$T/state/berthfs/messages"
 echo "message 3000 0" >"$T/state/berthfs/fake"
-python3 - "$S/s" "$T/state/berthfs/log" "$DAEMON" >"$T/py" <<'END'
+python3 - "$S/s" "$T/state/berthfs/log" "$DAEMON" "$S/new" >"$T/py" <<'END'
 import errno, os, signal, sys, time
-session, log, daemon = sys.argv[1], sys.argv[2], int(sys.argv[3])
+session, log, daemon, new = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 def opened(): return os.open(session + "/input", os.O_WRONLY | os.O_APPEND)
 def name(fn):
     try: fn(); return "ok"
     except OSError as e: return errno.errorcode[e.errno]
 half, fresh, late = opened(), opened(), opened()
+draft = os.open(new + "/fresh", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+os.write(draft, b"a draft\n")
 os.write(half, b"first half, ")
 os.kill(daemon, signal.SIGTERM)
 end = time.time() + 10
@@ -22,6 +24,7 @@ while "finishing" not in open(log).read() and time.time() < end: time.sleep(0.01
 print("rest", name(lambda: os.write(half, b"second half\n")))
 print("new", name(lambda: os.write(fresh, b"a new one\n")))
 print("nothing", name(lambda: os.close(late)))
+print("id", name(lambda: os.read(draft, 100)))
 print("close", name(lambda: os.close(half)))
 END
 check "the daemon ends" within 20 is_gone "$DAEMON"
@@ -32,4 +35,5 @@ equal "a new one is refused" "$(grep new "$T/py")" "new ESHUTDOWN"
 equal "a close of what wrote nothing is not" "$(grep nothing "$T/py")" "nothing ok"
 equal "what was there is committed, once" "$(cat "$T/state/berthfs/messages" | tr -d '\n' | grep -o '"text":"[^"]*"')" \
 	'"text":"first half, "'
+equal "a draft is not read back where the id of its session is expected" "$(grep id "$T/py")" "id ESHUTDOWN"
 check "and nothing is mounted" sh -c "! grep -q ' $M ' /proc/self/mountinfo"
