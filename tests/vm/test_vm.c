@@ -71,6 +71,17 @@ TEST(boots_and_is_what_it_should_be)
 			&out),
 		  0);
 	CHECK(buf_ends(&out, "main\n"));
+	/* what projects are set up with; no ssh server runs, and no image carries a host key */
+	CHECK_INT(shell(1,
+			"node --version && npm --version && make --version && python3 -m venv --without-pip /tmp/venv",
+			&out),
+		  0);
+	CHECK_INT(shell(1, "echo 'int main(void) { return 7; }' >/tmp/a.c && gcc -o /tmp/a /tmp/a.c && /tmp/a", &out),
+		  7);
+	CHECK_INT(shell(1,
+			"command -v dropbear dropbearkey && ! pgrep dropbear && ! ls /etc/dropbear/*key* 2>/dev/null",
+			&out),
+		  0);
 	CHECK_INT(shell(1, "env; sudo cat /proc/1/environ /proc/cmdline | tr '\\0' '\\n'", &out), 0);
 	CHECK(strstr(buf_str(&out), "sk-secret") == NULL);
 	CHECK_INT(shell(1, "tail -n +2 /proc/net/route; curl -sS -m 5 http://192.0.2.1/ 2>&1", &out), 7);
