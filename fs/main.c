@@ -185,6 +185,17 @@ static int run_image(const struct verb *v, int argc, char **argv)
 	return rc ? say(rc == -ENOENT ? EX_NOINPUT : EX_UNAVAILABLE, &err) : EX_OK;
 }
 
+static int run_conformance(const struct verb *v, int argc, char **argv)
+{
+	struct paths paths;
+	int code = paths_or_say(&paths);
+	if (code)
+		return code;
+	code = sandbox_conformance_main(&paths, argc, argv);
+	paths_release(&paths);
+	return code == EX_USAGE ? usage(v) : code;
+}
+
 static int run_keeper(const struct verb *v, int argc, char **argv)
 {
 	return sandbox_keeper_main(argc, argv);
@@ -240,6 +251,12 @@ static const struct verb verbs[] = {
 	 "digits, from gateway/head) that was noted earlier: it has to be found, so that a cut end shows. --key FILE "
 	 "names the\n"
 	 "public key to hold it against. Exit code 65 if it does not hold.\n"},
+	{"conformance", "KIND", run_conformance, "check that sandboxes of a kind behave as they all have to",
+	 "Makes a sandbox of that kind (vm, dir), runs one suite of cases on it and takes it away. One line a case: "
+	 "ok, "
+	 "not ok or\n"
+	 "skip, its words, its time; then the total. Exit code 70 if a case fails, 69 if there can be no such sandbox "
+	 "here.\n"},
 	{"gateway", "...", run_gateway, NULL, NULL},
 	{"vm-keeper", "...", run_keeper, NULL, NULL},
 	{"tool-daemon", "...", run_tools, NULL, NULL},
@@ -252,7 +269,7 @@ static int help(FILE *out)
 	fputs("berthfs: every coding-agent session is a directory of plain files\n\n", out);
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		if (verbs[i].about)
-			fprintf(out, "  berthfs %-7s %-33s %s\n", verbs[i].name, verbs[i].args, verbs[i].about);
+			fprintf(out, "  berthfs %-11s %-33s %s\n", verbs[i].name, verbs[i].args, verbs[i].about);
 	fputs("\n  berthfs VERB --help    more about one\n  berthfs --version\n\n"
 	      "After mounting, read README in the mounted directory.\n",
 	      out);

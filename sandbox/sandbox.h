@@ -84,6 +84,11 @@ int image_remove(const struct paths *paths, const char *name, struct err *err);
 void sandbox_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
 		    void *arg);
 
+/* berthfs conformance KIND: makes a sandbox of its own, runs one suite of cases on it, takes it away. A line a case on
+ * standard output with its time, and the total. Exit code: 0, 64 bad arguments, 69 such a sandbox cannot be made here,
+ * 70 a case failed. */
+int sandbox_conformance_main(const struct paths *paths, int argc, char **argv);
+
 /* ---- hidden verbs of the program: processes that outlive the daemon ---- */
 
 int sandbox_keeper_main(int argc, char **argv); /* berthfs vm-keeper ...: parent of one QEMU */

@@ -32,7 +32,7 @@ _berthfs() {
 	local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD - 1]}
 	COMPREPLY=()
 	if [[ $COMP_CWORD == 1 ]]; then
-		_berthfs_words "mount umount show models doctor image ledger --help --version" "$word"
+		_berthfs_words "mount umount show models doctor image ledger conformance --help --version" "$word"
 		return
 	fi
 	case ${COMP_WORDS[1]} in
@@ -60,6 +60,7 @@ _berthfs() {
 		3:rm) _berthfs_words "$(berthfs image list 2>/dev/null | awk 'NR > 1 { print $1 }')" "$word" ;;
 		esac
 		;;
+	conformance) _berthfs_words "vm dir --help" "$word" ;;
 	*) [[ $word == -* ]] && _berthfs_words "--help" "$word" ;;
 	esac
 }
