@@ -141,6 +141,29 @@ static bool client_tool(enum api api, const char *type)
 	return false;
 }
 
+/* A namespace only groups tools: it is the client's if it has nothing but a name and tools of the client. */
+static bool client_namespace(enum api api, const cJSON *t, const char *type)
+{
+	static const char *const keys[] = {"type", "name", "description", "tools"};
+	const cJSON *i, *tools = json_get(t, "tools");
+	if (api != API_RESPONSES || !type || strcmp(type, "namespace") || !cJSON_IsArray(tools))
+		return false;
+	cJSON_ArrayForEach(i, t)
+	{
+		bool known = false;
+		for (size_t k = 0; k < ARRAY_LEN(keys); k++)
+			known = known || !strcmp(i->string, keys[k]);
+		if (!known)
+			return false;
+	}
+	cJSON_ArrayForEach(i, tools)
+	{
+		if (!cJSON_IsObject(i) || !client_tool(api, cJSON_GetStringValue(json_get(i, "type"))))
+			return false;
+	}
+	return true;
+}
+
 static int check_tools(const struct policy *p, const struct ask *a, const cJSON *tools, struct denial *d)
 {
 	const cJSON *t;
@@ -151,9 +174,11 @@ static int check_tools(const struct policy *p, const struct ask *a, const cJSON 
 		const cJSON *type = json_get(t, "type");
 		if (!cJSON_IsObject(t) || (type && !cJSON_IsString(type)))
 			return deny(d, 400, "json", "each of tools has to be an object, its type a word");
-		if (!client_tool(a->api, cJSON_GetStringValue(type)) && !(p->features & FEATURE_SERVER_TOOLS))
+		const char *word = cJSON_GetStringValue(type);
+		if (!client_tool(a->api, word) && !client_namespace(a->api, t, word) &&
+		    !(p->features & FEATURE_SERVER_TOOLS))
 			return deny(d, 403, "feature.server-tools", "the tool type \"%.60s\" runs at the provider",
-				    type ? type->valuestring : "");
+				    word ? word : "");
 	}
 	return 0;
 }

@@ -210,6 +210,9 @@ static int ask(struct policy *p, enum api api, const char *body, struct ask *a, 
 }
 
 #define M "\"model\":\"claude-sonnet-5\",\"max_tokens\":9,"
+/* A group of tools, with more in it. */
+#define SPACE(more)                                                                                                    \
+	"{\"type\":\"namespace\",\"name\":\"n\",\"description\":\"d\",\"tools\":[{\"type\":\"function\"}" more "]}"
 
 static const struct {
 	enum api api;
@@ -287,6 +290,14 @@ static const struct {
 	{API_RESPONSES, 0, "", "{\"model\":\"gpt-5\",\"input\":\"hi\",\"tools\":[{\"type\":\"local_shell\"}]}"},
 	{API_RESPONSES, 403, "feature.server-tools", "{\"model\":\"gpt-5\",\"tools\":[{\"type\":\"web_search\"}]}"},
 	{API_RESPONSES, 403, "feature.server-tools", "{\"model\":\"gpt-5\",\"tools\":[{\"type\":\"mcp\"}]}"},
+	{API_RESPONSES, 0, "", "{\"model\":\"gpt-5\",\"tools\":[" SPACE("") "]}"},
+	{API_RESPONSES, 403, "feature.server-tools",
+	 "{\"model\":\"gpt-5\",\"tools\":[" SPACE(",{\"type\":\"mcp\"}") "]}"},
+	{API_RESPONSES, 403, "feature.server-tools",
+	 "{\"model\":\"gpt-5\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"server_url\":\"https://"
+	 "a\",\"tools\":[]}]}"},
+	{API_RESPONSES, 403, "feature.server-tools", "{\"model\":\"gpt-5\",\"tools\":[{\"type\":\"namespace\"}]}"},
+	{API_CHAT, 403, "feature.server-tools", "{\"model\":\"gpt-5\",\"tools\":[" SPACE("") "]}"},
 	{API_RESPONSES, 403, "field", "{\"model\":\"gpt-5\",\"previous_response_id\":\"r\"}"},
 	{API_RESPONSES, 403, "field", "{\"model\":\"gpt-5\",\"background\":true}"},
 	{API_RESPONSES, 403, "feature.stored-objects",
