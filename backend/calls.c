@@ -338,8 +338,8 @@ int calls_kill(struct worker *w, struct err *err)
 		return rc;
 	CLEAN_FREE char *job = job_id(w->id, &c);
 	struct err why = ERR_INIT;
-	if (c.started && !strcmp(c.name, "bash") &&
-	    sandbox_state(w->b->paths, w->s->sandbox, w->id) == SANDBOX_RUNNING &&
+	enum sandbox_state state = sandbox_state(w->b->paths, w->s->sandbox, w->id);
+	if (c.started && !strcmp(c.name, "bash") && (state == SANDBOX_RUNNING || state == SANDBOX_PAUSED) &&
 	    env_end_job(w->b->paths, w->s->sandbox, w->id, job, STOP_MS, &why))
 		worker_log(w, "the command may still run in the sandbox: %s", why.text);
 	call_release(&c);

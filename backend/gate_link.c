@@ -302,8 +302,10 @@ static bool sandbox_is_up(struct gate_link *l)
 			  "SELECT id, sandbox FROM sessions WHERE sandbox_state LIKE '% running%' OR "
 			  "sandbox_state LIKE '% paused%'",
 			  "");
-	while (!rc && !up && rows_next(&r))
-		up = sandbox_state(l->b->paths, row_text(&r, 1), row_int(&r, 0)) == SANDBOX_RUNNING;
+	while (!rc && !up && rows_next(&r)) {
+		enum sandbox_state state = sandbox_state(l->b->paths, row_text(&r, 1), row_int(&r, 0));
+		up = state == SANDBOX_RUNNING || state == SANDBOX_PAUSED;
+	}
 	rows_end(&r);
 	return up;
 }

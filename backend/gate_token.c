@@ -135,6 +135,8 @@ int gate_sandbox_revoke(struct backend *b, int64_t session, struct err *err)
 		return 0;
 	snprintf(number, sizeof number, "%" PRId64, session);
 	pthread_mutex_lock(&l->minting);
+	map_put(&l->sandboxes, number,
+		NULL); /* what still has it in its environment gets a new one with the next call */
 	int rc = gateway_token_revoke(b->paths, "sandbox", number, err);
 	pthread_mutex_unlock(&l->minting);
 	if (rc)
@@ -175,8 +177,8 @@ static int look_up(struct gate_link *l, const char *session, struct truth *t)
 	if (!rc && rows_next(&r)) {
 		t->known = true;
 		/* Two have to agree before a token is taken from a sandbox. */
-		t->up = row_int(&r, 0) ||
-			sandbox_state(l->b->paths, row_text(&r, 2), strtoll(session, NULL, 10)) == SANDBOX_RUNNING;
+		enum sandbox_state state = sandbox_state(l->b->paths, row_text(&r, 2), strtoll(session, NULL, 10));
+		t->up = row_int(&r, 0) || state == SANDBOX_RUNNING || state == SANDBOX_PAUSED;
 		snprintf(t->network, sizeof t->network, "%s", row_text(&r, 1));
 	}
 	int end = rows_end(&r);

@@ -126,14 +126,17 @@ int worker_env(struct worker *w, struct err *err)
 		return 0;
 	worker_env_drop(w);
 	enum sandbox_state state = sandbox_state(w->b->paths, w->s->sandbox, w->id);
-	if (state != SANDBOX_RUNNING) {
+	bool up = state == SANDBOX_RUNNING || state == SANDBOX_PAUSED;
+	if (!up) {
 		worker_log(w, "the sandbox is down; starting it");
 		int rc = start(w, err);
 		if (rc)
 			return rc;
 	}
-	int rc = state == SANDBOX_RUNNING ? show_state(w, state, err) : 0; /* it was thought to be down, maybe */
-	rc = rc ? rc : env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
+	/* a connection lets a paused one go on */
+	int rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
+	if (!rc && up)
+		rc = show_state(w, SANDBOX_RUNNING, err); /* it was thought to be otherwise, maybe */
 	if (!rc)
 		open_way(w);
 	if (!rc && state == SANDBOX_NONE && *w->s->clone)

@@ -8,6 +8,9 @@ struct driver {
 	int (*possible)(struct err *err);
 	int (*up)(const struct sandbox_spec *spec, struct err *err);
 	enum sandbox_state (*state)(const struct paths *paths, int64_t id);
+	/* NULL: sandboxes of this kind always run; then there is no resume either */
+	int (*pause)(const struct paths *paths, int64_t id, struct err *err);
+	int (*resume)(const struct paths *paths, int64_t id, struct err *err);
 	int (*down)(const struct paths *paths, int64_t id, struct err *err);
 	int (*destroy)(const struct paths *paths, int64_t id, struct err *err);
 	void (*describe)(enum sandbox_state state, char out[64]);

@@ -174,8 +174,7 @@ static int destroy(const struct paths *paths, int64_t id, struct err *err)
 
 static void describe(enum sandbox_state s, char out[64])
 {
-	static const char *const words[] = {"dir none", "dir down", "dir running"};
-	snprintf(out, 64, "%s", words[s]);
+	snprintf(out, 64, "dir %s", s == SANDBOX_NONE ? "none" : s == SANDBOX_DOWN ? "down" : "running");
 }
 
 const struct driver driver_dir = {.kind = "dir",

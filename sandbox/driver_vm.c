@@ -27,12 +27,15 @@
 #include "process.h"
 #include "qemu.h"
 
-#define CANCEL_MS  50
-#define REACH_MS   1000
-#define STATUS_MS  5000	 /* the keeper answers at once, even while its VM is stuck */
-#define START_MS   10000 /* from starting a keeper to its QEMU: 5 s of them may be the wait for an old QEMU's lock */
-#define STOP_MS	   (KEEPER_POWEROFF_MS + 5000)
-#define TAIL_LINES 20
+#define CANCEL_MS     50
+#define REACH_MS      1000
+#define STATUS_MS     5000  /* the keeper answers at once, even while its VM is stuck */
+#define START_MS      10000 /* from starting a keeper to its QEMU: 5 s of them may be the wait for an old QEMU's lock */
+#define STOP_MS	      (KEEPER_POWEROFF_MS + 5000)
+#define PAUSE_MS      2000
+#define PAUSE_LOOK_MS 10
+#define RESUME_MS     30000 /* it answers within 10 ms on a machine that has time */
+#define TAIL_LINES    20
 
 static char *folder_of(const struct paths *paths, int64_t id)
 {
@@ -405,7 +408,7 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 		return rc;
 	ask(spec->paths, spec->id, "status\n", STATUS_MS, &status, NULL);
 	const char *phase = buf_str(&status);
-	if (!strncmp(phase, "running", 7))
+	if (!strncmp(phase, "running", 7) || !strncmp(phase, "paused", 6))
 		return take_over(spec, err);
 	if (!strncmp(phase, "stalled", 7))
 		return err_set(err, ENOSPC, "the disk of %s is full: the VM waits and goes on when there is room",
@@ -430,9 +433,37 @@ static enum sandbox_state state(const struct paths *paths, int64_t id)
 		return SANDBOX_NONE;
 	if (ask(paths, id, "status\n", STATUS_MS, &b, NULL))
 		return SANDBOX_DOWN;
+	if (!strncmp(buf_str(&b), "paused", 6))
+		return SANDBOX_PAUSED;
 	/* stalled: its processes are all there and go on when the host's disk has room again */
 	return !strncmp(buf_str(&b), "running", 7) || !strncmp(buf_str(&b), "stalled", 7) ? SANDBOX_RUNNING
 											  : SANDBOX_DOWN;
+}
+
+/* The keeper refuses while somebody is connected. A connection that was closed on this side is gone from there only
+ * when the guest has closed its own end, so it is asked again for a while. */
+static int pause_vm(const struct paths *paths, int64_t id, struct err *err)
+{
+	for (int64_t end = clock_mono_ms() + PAUSE_MS;; clock_sleep_ms(PAUSE_LOOK_MS)) {
+		CLEAN_BUF struct buf out = BUF_INIT;
+		struct err why = ERR_INIT;
+		int rc = ask(paths, id, "pause\n", STATUS_MS, &out, &why);
+		if (!rc)
+			return 0;
+		bool busy = rc == -EIO && !strncmp(why.text, KEEPER_BUSY, strlen(KEEPER_BUSY));
+		if (busy && clock_mono_ms() < end)
+			continue;
+		return err_set(err, busy ? EBUSY : -rc, "%s", busy ? why.text + strlen(KEEPER_BUSY) : why.text);
+	}
+}
+
+/* The hello of a connection sets the guest's clock, and shows that it answers. */
+static int resume_vm(const struct paths *paths, int64_t id, struct err *err)
+{
+	struct env *env = NULL;
+	int rc = env_open_within(paths, id, RESUME_MS, NULL, &env, err);
+	env_close(env);
+	return rc;
 }
 
 static int down(const struct paths *paths, int64_t id, struct err *err)
@@ -464,7 +495,7 @@ static int destroy(const struct paths *paths, int64_t id, struct err *err)
 
 static void describe(enum sandbox_state s, char out[64])
 {
-	static const char *const words[] = {"vm none", "vm down", "vm running tcg"};
+	static const char *const words[] = {"vm none", "vm down", "vm running tcg", "vm paused", "vm hibernated"};
 	snprintf(out, 64, "%s", words[s]);
 }
 
@@ -472,6 +503,8 @@ const struct driver driver_vm = {.kind = "vm",
 				 .possible = possible,
 				 .up = up,
 				 .state = state,
+				 .pause = pause_vm,
+				 .resume = resume_vm,
 				 .down = down,
 				 .destroy = destroy,
 				 .describe = describe};

@@ -147,6 +147,7 @@ void keeper_stop(struct keeper *k)
 {
 	if (k->phase == VM_STOPPING || k->phase == VM_ENDED)
 		return;
+	keeper_resume(k); /* only a guest that runs powers off by itself */
 	int64_t grace = tell_guest(k) ? KEEPER_POWEROFF_MS : 0;
 	set_phase(k, VM_STOPPING);
 	k->stop_at = clock_mono_ms() + grace;
@@ -242,19 +243,19 @@ static int timers(struct keeper *k)
 		}
 		next = k->stop_at >= 0 ? k->stop_at : k->kill_at;
 	}
-	if (k->stalled && now >= k->retry_at) {
+	if (k->stalled && k->motion == VM_GOING && now >= k->retry_at) {
 		k->retry_at = now + STALL_MS;
 		if (has_space(k->folder))
 			qmp_execute(k->qmp, "cont", NULL, go_on, k);
 	}
-	if (k->stalled && k->retry_at < next)
+	if (k->stalled && k->motion == VM_GOING && k->retry_at < next)
 		next = k->retry_at;
 	return next == INT64_MAX ? -1 : (int)(next > now ? next - now : 0);
 }
 
 static void run(struct keeper *k)
 {
-	enum { SIGNALS, MUX, QMP, CONSOLE, LISTENER, OWN };
+	enum { SIGNALS, MUX, QMP, CONSOLE, CLOCK, LISTENER, OWN };
 	while (k->phase != VM_ENDED) {
 		int wait = timers(k);
 		struct pollfd p[OWN + CLIENTS_MAX] = {
@@ -262,6 +263,7 @@ static void run(struct keeper *k)
 			[MUX] = {mux_fd(k->mux), POLLIN, 0},
 			[QMP] = {qmp_fd(k->qmp), qmp_events(k->qmp), 0},
 			[CONSOLE] = {k->console.fd, POLLIN, 0},
+			[CLOCK] = {k->clock, POLLIN, 0},
 			[LISTENER] = {k->client_count < CLIENTS_MAX ? k->listener : -1, POLLIN, 0},
 		};
 		int clients = clients_poll(k, p + OWN);
@@ -273,6 +275,8 @@ static void run(struct keeper *k)
 			mux_work(k->mux);
 		if (p[QMP].revents)
 			qmp_work(k->qmp);
+		if (p[CLOCK].revents)
+			keeper_clock_answered(k);
 		clients_work(k, p + OWN, clients);
 		if (p[LISTENER].revents)
 			clients_accept(k);
@@ -372,6 +376,7 @@ static void finish(struct keeper *k, const struct options *o)
 	qmp_free(k->qmp);
 	console_release(&k->console);
 	fd_close(&k->power);
+	fd_close(&k->clock);
 	free(k->socket);
 	free(k->net);
 }
@@ -387,8 +392,11 @@ static void report(const char *words, const char *more)
 int sandbox_keeper_main(int argc, char **argv)
 {
 	struct options o = {.host = "sandbox"};
-	struct keeper k = {
-		.listener = -1, .signals = -1, .power = -1, .qemu = {.pid = -1, .port = -1, .qmp = -1, .console = -1}};
+	struct keeper k = {.listener = -1,
+			   .signals = -1,
+			   .power = -1,
+			   .clock = -1,
+			   .qemu = {.pid = -1, .port = -1, .qmp = -1, .console = -1}};
 	struct err err = ERR_INIT;
 	CLEAN_FD int lock = -1;
 	list_init(&k.clients);

@@ -19,6 +19,7 @@
 enum client_wait {
 	WAIT_LINE,    /* it has not said what it wants */
 	WAIT_RUNNING, /* once the tool daemon can be reached */
+	WAIT_PAUSED,  /* once the guest has stopped */
 	WAIT_ENDED,   /* once QEMU has ended */
 };
 
@@ -72,6 +73,9 @@ static void want_running(struct keeper *k, struct client *c, bool stream)
 {
 	c->wait = WAIT_RUNNING;
 	c->stream = stream;
+	keeper_resume(k);
+	if (k->motion != VM_GOING && (k->phase == VM_BOOTING || k->phase == VM_RUNNING))
+		return;
 	if (k->phase == VM_RUNNING && stream)
 		answer_stream(k, c);
 	else if (k->phase == VM_RUNNING)
@@ -93,8 +97,22 @@ static void verb_wait(struct keeper *k, struct client *c)
 static void verb_status(struct keeper *k, struct client *c)
 {
 	static const char *const phases[] = {"booting", "running", "stopping", "ended"};
-	CLEAN_FREE char *line = xasprintf("%s tcg\n", k->stalled ? "stalled" : phases[k->phase]);
+	bool up = k->phase == VM_BOOTING || k->phase == VM_RUNNING;
+	CLEAN_FREE char *line = xasprintf("%s tcg\n", up && keeper_resting(k) ? "paused"
+						      : k->stalled	      ? "stalled"
+									      : phases[k->phase]);
 	answer(k, c, "ok", line, strlen(line));
+}
+
+static void verb_pause(struct keeper *k, struct client *c)
+{
+	const char *why = keeper_pause(k);
+	CLEAN_FREE char *words = xasprintf("error %s", why ? why : "");
+	c->wait = WAIT_PAUSED;
+	if (why)
+		answer(k, c, words, "", 0);
+	else if (k->motion == VM_PAUSED)
+		answer(k, c, "ok", "", 0);
 }
 
 static void verb_poweroff(struct keeper *k, struct client *c)
@@ -120,8 +138,8 @@ static const struct {
 	const char *name;
 	void (*run)(struct keeper *k, struct client *c);
 } verbs[] = {
-	{"tool", verb_tool},	     {"wait", verb_wait}, {"status", verb_status},
-	{"poweroff", verb_poweroff}, {"kill", verb_kill}, {"console", verb_console},
+	{"tool", verb_tool}, {"wait", verb_wait},	{"status", verb_status}, {"poweroff", verb_poweroff},
+	{"kill", verb_kill}, {"console", verb_console}, {"pause", verb_pause},
 };
 
 static void obey(struct keeper *k, struct client *c)
@@ -206,14 +224,25 @@ void clients_phase(struct keeper *k)
 	list_each_safe (at, &k->clients) {
 		struct client *c = list_entry(at, struct client, link);
 		CLEAN_FREE char *how = xasprintf("%s\n", k->ended);
+		CLEAN_FREE char *stuck = xasprintf("error %s", k->stuck);
 		CLEAN_FREE char *gone = xasprintf("error the VM has ended: %s", k->ended);
+		bool on = c->wait == WAIT_RUNNING || c->wait == WAIT_PAUSED;
 		if (c->wait == WAIT_ENDED && k->phase == VM_ENDED)
 			answer(k, c, "ok", how, strlen(how));
-		else if (c->wait == WAIT_RUNNING && k->phase == VM_ENDED)
+		else if (on && k->phase == VM_ENDED)
 			answer(k, c, gone, "", 0);
+		else if (c->wait == WAIT_PAUSED && k->motion == VM_PAUSED)
+			answer(k, c, "ok", "", 0);
+		else if (c->wait == WAIT_PAUSED && k->motion == VM_GOING && *k->stuck)
+			answer(k, c, stuck, "", 0);
+		else if (c->wait == WAIT_PAUSED && k->motion != VM_PAUSING)
+			answer(k, c, "error " KEEPER_BUSY "somebody has connected to it", "", 0);
+		else if (c->wait == WAIT_RUNNING && k->motion == VM_PAUSED && *k->stuck)
+			answer(k, c, stuck, "", 0);
 		else if (c->wait == WAIT_RUNNING)
 			want_running(k, c, c->stream);
 	}
+	*k->stuck = 0;
 }
 
 void clients_release(struct keeper *k)

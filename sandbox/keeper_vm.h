@@ -16,19 +16,30 @@ enum vm_phase {
 	VM_ENDED,    /* QEMU has ended and has been waited for */
 };
 
+/* Whether the guest's processors are meant to run, and what QEMU has been told and not answered yet. */
+enum vm_motion {
+	VM_GOING,
+	VM_PAUSING,
+	VM_PAUSED,
+	VM_RESUMING,
+};
+
 struct keeper {
 	struct qemu qemu;
 	struct qmp *qmp;
 	struct mux *mux;
 	struct console console;
 	enum vm_phase phase;
-	bool changed; /* the phase has changed and the clients have not been told */
+	enum vm_motion motion;
+	bool changed; /* phase or motion has changed and the clients have not been told */
 	bool stalled; /* QEMU stopped the guest, since a write found the host's disk full */
 	const char *folder;
 	char *socket; /* path of the listener; malloc'd */
 	char *net;    /* the file that names the gateway's socket; malloc'd */
 	bool net_failed;
 	int listener, signals;
+	int clock;		  /* our end of the stream that tells the guest the time; -1: none */
+	char stuck[700];	  /* why the guest did not stop or go on, until the clients have been told */
 	int power;		  /* our end of the stream that asked the guest to power off */
 	int64_t stop_at, kill_at; /* while stopping: QEMU is told to quit, is killed (mono ms) */
 	int64_t retry_at;	  /* stalled: try to go on */
@@ -40,6 +51,12 @@ struct keeper {
 /* Asks the guest to power off, once. */
 void keeper_stop(struct keeper *k);
 void keeper_kill(struct keeper *k);
+
+/* keeper_pause.c. Stops the guest; the motion changes when QEMU has done it. The reason why not, or NULL. */
+const char *keeper_pause(struct keeper *k);
+void keeper_resume(struct keeper *k);	      /* a guest that is paused, or just being so, goes on; else nothing */
+bool keeper_resting(const struct keeper *k);  /* paused, or just being so */
+void keeper_clock_answered(struct keeper *k); /* k->clock can be read */
 
 #define CLIENTS_MAX 64 /* waiting at once; streams in use do not count */
 

@@ -74,6 +74,26 @@ enum sandbox_state sandbox_state(const struct paths *paths, const char *kind, in
 	return d ? d->state(paths, id) : SANDBOX_NONE;
 }
 
+int sandbox_pause(const struct paths *paths, const char *kind, int64_t id, struct err *err)
+{
+	const struct driver *d = find(kind);
+	if (d && !d->pause)
+		return err_set(err, EOPNOTSUPP, "a sandbox of kind %s always runs: it cannot be paused", kind);
+	return d ? d->pause(paths, id, err) : refuse(kind, err);
+}
+
+int sandbox_resume(const struct paths *paths, const char *kind, int64_t id, struct err *err)
+{
+	const struct driver *d = find(kind);
+	return d && d->resume ? d->resume(paths, id, err) : d ? 0 : refuse(kind, err);
+}
+
+bool sandbox_can(const char *kind, enum sandbox_state state)
+{
+	const struct driver *d = find(kind);
+	return d && (state == SANDBOX_PAUSED ? d->pause != NULL : state != SANDBOX_HIBERNATED);
+}
+
 int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err)
 {
 	const struct driver *d = find(kind);

@@ -29,9 +29,11 @@ struct sandbox_size {
 int sandbox_size(const char *name, struct sandbox_size *out);
 
 enum sandbox_state {
-	SANDBOX_NONE,	 /* never made, or destroyed */
-	SANDBOX_DOWN,	 /* its disk is there, nothing runs */
-	SANDBOX_RUNNING, /* its tool daemon can be reached */
+	SANDBOX_NONE,	    /* never made, or destroyed */
+	SANDBOX_DOWN,	    /* its disk is there, nothing runs */
+	SANDBOX_RUNNING,    /* its tool daemon can be reached */
+	SANDBOX_PAUSED,	    /* stopped with its memory; whatever connects to it lets it go on, within milliseconds */
+	SANDBOX_HIBERNATED, /* its memory is on disk, nothing runs */
 };
 
 struct sandbox_spec {
@@ -57,7 +59,8 @@ struct sandbox_spec {
  * the machine and never starts anything. -EOPNOTSUPP for kinds that are not built yet. */
 int sandbox_possible(const char *kind, struct err *err);
 
-/* Makes the sandbox if there is none, starts it if it is down, takes it over if it runs already. Builds the base
+/* Makes the sandbox if there is none, starts it if it is down, takes it over if it runs already, paused or not. Builds
+ * the base
  * image first when there is none (progress says so). On a boot that does not end in time the console's last lines are
  * given to progress and the error is -ETIMEDOUT. -ENOSPC for a full disk. */
 int sandbox_up(const struct sandbox_spec *spec, struct err *err);
@@ -65,6 +68,14 @@ enum sandbox_state sandbox_state(const struct paths *paths, const char *kind, in
 /* A unix socket that takes connections as long as the sandbox's processes live, also for whoever knows nothing of
  * sandboxes and only wants to know that; malloc'd. */
 char *sandbox_life(const struct paths *paths, int64_t id);
+/* Stops it with all that it runs, as it is: nothing in it sees any of the time until it goes on. Success if it is
+ * paused already. -EBUSY: somebody is connected to it (also once it has waited 2 s for connections that were just
+ * closed), -ENOTCONN: it does not run, -EOPNOTSUPP: sandboxes of this kind always run. */
+int sandbox_pause(const struct paths *paths, const char *kind, int64_t id, struct err *err);
+/* Lets it go on, and has its clock set. Not needed before env_open(), which does the same. Success if it runs. */
+int sandbox_resume(const struct paths *paths, const char *kind, int64_t id, struct err *err);
+/* Whether sandboxes of this kind can be in that state. Looks at nothing. */
+bool sandbox_can(const char *kind, enum sandbox_state state);
 /* Clean power-off (10 s, then killed); the disk stays. */
 int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 /* Ends its processes and removes its disk and sockets. Success if there is nothing. */
