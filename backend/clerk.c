@@ -109,11 +109,63 @@ static int check_sandbox(const char *kind, const struct config *c, struct err *e
 	return 0;
 }
 
-static int judge(struct backend *b, struct db *db, struct request *r, const struct draft *d, struct new_session *n,
+/* The session that a new one begins as: by name, or by id as in sessions/N. What is fixed for life comes from there,
+ * and settings too where the draft has none. */
+static int judge_from(struct backend *b, struct db *db, struct draft *d, struct new_session *n, struct err *err)
+{
+	static const enum draft_key keys[] = {DRAFT_MODEL, DRAFT_NETWORK, DRAFT_AFTER_RUN, DRAFT_SHIP, DRAFT_APPROVALS};
+	const char *name = d->value[DRAFT_FROM];
+	bool number = !name[strspn(name, "0123456789")];
+	struct session *s = NULL;
+	n->from = db_int(db, 0, "SELECT id FROM sessions WHERE destroyed_ms IS NULL AND (name=?1 OR (?2 AND id=?1))",
+			 "ti", name, (int64_t)number);
+	int rc = n->from ? session_load(db, n->from, &s, err)
+			 : err_set(err, EINVAL, "from: there is no session %.64s", name);
+	if (rc || !s)
+		return rc ? rc : err_set(err, EINVAL, "from: %.64s has ended", name);
+	const struct {
+		enum draft_key key;
+		const char *name, *is;
+	} fixed[] = {{DRAFT_SANDBOX, "sandbox", s->sandbox}, {DRAFT_SIZE, "size", s->size}};
+	for (size_t i = 0; !rc && i < ARRAY_LEN(fixed); i++)
+		if (d->value[fixed[i].key] && strcmp(d->value[fixed[i].key], fixed[i].is) != 0)
+			rc = err_set(err, EINVAL, "%s: %s has %s, and so has what begins as it: leave the line out",
+				     fixed[i].name, s->name, fixed[i].is);
+	if (!rc && !sandbox_copies(s->sandbox))
+		rc = err_set(err, EOPNOTSUPP, "from: the disk of a sandbox of kind %s cannot be copied", s->sandbox);
+	free(d->value[DRAFT_SANDBOX]);
+	free(d->value[DRAFT_SIZE]);
+	d->value[DRAFT_SANDBOX] = xstrdup(s->sandbox);
+	d->value[DRAFT_SIZE] = xstrdup(s->size);
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) /* in the order of the settings */
+		if (!d->value[keys[i]])
+			d->value[keys[i]] = xstrdup(s->setting[i]);
+	n->project = xstrdup(s->project);
+	session_free(s);
+	return rc;
+}
+
+/* A project that is named beside `from` has to be the same one. */
+static int same_project(struct backend *b, struct db *db, const struct draft *d, const struct request *r,
+			const struct config *c, const struct new_session *n, struct err *err)
+{
+	CLEAN_FREE char *top = NULL;
+	if (!d->value[DRAFT_PROJECT] && !r->project)
+		return 0;
+	int rc = find_project(b, db, d, r, c, &top, err);
+	if (!rc && strcmp(top, n->project) != 0)
+		rc = err_set(err, EINVAL, "project: %s belongs to %s; leave the line out", d->value[DRAFT_FROM],
+			     n->project);
+	return rc;
+}
+
+static int judge(struct backend *b, struct db *db, struct request *r, struct draft *d, struct new_session *n,
 		 struct err *err)
 {
 	struct config *c = backend_config(b);
-	int rc = find_project(b, db, d, r, c, &n->project, err);
+	int rc = d->value[DRAFT_FROM] ? judge_from(b, db, d, n, err) : find_project(b, db, d, r, c, &n->project, err);
+	if (!rc && n->from)
+		rc = same_project(b, db, d, r, c, n, err);
 	n->setting[SETTING_MODEL] = xstrdup(choice(d, DRAFT_MODEL, c, CONFIG_MODEL));
 	n->setting[SETTING_NETWORK] = xstrdup(choice(d, DRAFT_NETWORK, c, CONFIG_NETWORK));
 	n->setting[SETTING_AFTER_RUN] = xstrdup(choice(d, DRAFT_AFTER_RUN, c, CONFIG_AFTER_RUN));

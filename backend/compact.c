@@ -56,13 +56,20 @@ static int64_t part(int64_t whole, int64_t window)
 /* The last entry that a summary stands for, 0: there is none. */
 static int64_t newest_cut(struct db *db, int64_t session)
 {
-	return db_int(db, 0, "SELECT cut FROM summaries WHERE session=? ORDER BY made DESC LIMIT 1", "i", session);
+	return db_int(db, 0, "SELECT cut FROM told_summaries WHERE session=? ORDER BY made DESC LIMIT 1", "i", session);
 }
 
 /* Where what follows the cut begins in transcript.jsonl. */
 static int64_t offset_behind(struct db *db, const struct session *s, int64_t cut)
 {
 	return db_int(db, s->json_size, "SELECT json_off FROM entries WHERE session=? AND seq=?", "ii", s->id, cut + 1);
+}
+
+/* Bytes of transcript.jsonl behind the cut that a model is told. */
+static int64_t told_bytes(struct db *db, const struct session *s, int64_t cut)
+{
+	int64_t undone = db_int(db, 0, "SELECT sum(bytes) FROM undone WHERE session=? AND kept>=?", "ii", s->id, cut);
+	return s->json_size - offset_behind(db, s, cut) - undone;
 }
 
 /* Tokens of the next request: what the provider told of the last one and what has come since, else all by its bytes. */
@@ -77,7 +84,7 @@ static int64_t estimate(struct worker *w)
 				  : 0;
 	if (s->context_tokens)
 		return s->context_tokens + (s->json_size - s->context_off + waiting) / TOKEN;
-	return (s->json_size - offset_behind(w->db, s, newest_cut(w->db, w->id)) + waiting +
+	return (told_bytes(w->db, s, newest_cut(w->db, w->id)) + waiting +
 		(int64_t)(w->prompt ? strlen(w->prompt) : 0)) /
 	       TOKEN;
 }
@@ -86,15 +93,15 @@ static int64_t estimate(struct worker *w)
  * before a message or an answer are whole. */
 static int64_t choose_cut(struct db *db, const struct session *s, int64_t window)
 {
-	int64_t old = newest_cut(db, s->id), half = (s->json_size - offset_behind(db, s, old)) / 2;
+	int64_t old = newest_cut(db, s->id), half = told_bytes(db, s, old) / 2;
 	int64_t most = part(KEEP, window) * TOKEN, keep = s->json_size - (half < most ? half : most);
 	int64_t begin = db_int(db, 0,
-			       "SELECT seq FROM entries WHERE session=? AND json_off>=? AND seq>? AND kind IN "
+			       "SELECT seq FROM told_entries WHERE session=? AND json_off>=? AND seq>? AND kind IN "
 			       "('user','ship','assistant') ORDER BY json_off LIMIT 1",
 			       "iii", s->id, keep, old + 1);
 	if (!begin) /* the newest group is longer than what is kept */
 		begin = db_int(db, 0,
-			       "SELECT seq FROM entries WHERE session=? AND seq>? AND kind IN "
+			       "SELECT seq FROM told_entries WHERE session=? AND seq>? AND kind IN "
 			       "('user','ship','assistant') ORDER BY seq DESC LIMIT 1",
 			       "ii", s->id, old + 1);
 	if (begin > old + 1)
@@ -102,11 +109,11 @@ static int64_t choose_cut(struct db *db, const struct session *s, int64_t window
 	/* One group is left: a long answer with its results may go as a whole, a message that waits for its answer not.
 	 */
 	bool message = db_int(db, 0,
-			      "SELECT kind IN ('user','ship') FROM entries WHERE session=? AND kind<>'notice' "
+			      "SELECT kind IN ('user','ship') FROM told_entries WHERE session=? AND kind<>'notice' "
 			      "ORDER BY seq DESC LIMIT 1",
 			      "i", s->id);
-	bool any = db_int(db, 0, "SELECT 1 FROM entries WHERE session=? AND seq>? AND kind<>'notice' LIMIT 1", "ii",
-			  s->id, old);
+	bool any = db_int(db, 0, "SELECT 1 FROM told_entries WHERE session=? AND seq>? AND kind<>'notice' LIMIT 1",
+			  "ii", s->id, old);
 	return any && !message ? s->entries : -1;
 }
 

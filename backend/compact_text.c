@@ -93,9 +93,10 @@ static int collect(struct db *db, int64_t session, int64_t from, int64_t to, siz
 {
 	struct rows r;
 	size_t raw = 0;
-	int rc = db_query(db, &r, err,
-			  "SELECT seq, kind, body FROM entries WHERE session=? AND seq>? AND seq<=? ORDER BY seq DESC",
-			  "iii", session, from, to);
+	int rc = db_query(
+		db, &r, err,
+		"SELECT seq, kind, body FROM told_entries WHERE session=? AND seq>? AND seq<=? ORDER BY seq DESC",
+		"iii", session, from, to);
 	*left_out = 0;
 	while (!rc && rows_next(&r)) {
 		CLEAN_BUF struct buf piece = BUF_INIT;
@@ -121,8 +122,9 @@ static int collect(struct db *db, int64_t session, int64_t from, int64_t to, siz
 static int add_first(struct db *db, int64_t session, int64_t from, struct buf *out, struct err *err)
 {
 	struct rows r;
-	int rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq>? ORDER BY seq LIMIT 1",
-			  "ii", session, from);
+	int rc = db_query(db, &r, err,
+			  "SELECT kind, body FROM told_entries WHERE session=? AND seq>? ORDER BY seq LIMIT 1", "ii",
+			  session, from);
 	if (!rc && rows_next(&r)) {
 		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 1));
 		enum entry_kind kind = entry_kind_of(row_text(&r, 0));
@@ -136,9 +138,9 @@ static int add_first(struct db *db, int64_t session, int64_t from, struct buf *o
 static int add_before(struct db *db, int64_t session, int64_t from, struct buf *out, struct err *err)
 {
 	struct rows r;
-	int rc =
-		db_query(db, &r, err, "SELECT text FROM summaries WHERE session=? AND cut=? ORDER BY made DESC LIMIT 1",
-			 "ii", session, from);
+	int rc = db_query(db, &r, err,
+			  "SELECT text FROM told_summaries WHERE session=? AND cut=? ORDER BY made DESC LIMIT 1", "ii",
+			  session, from);
 	if (!rc && rows_next(&r))
 		buf_addf(out, "# Summary of what came before\n\n%s\n\n", row_text(&r, 0));
 	int end = rows_end(&r);

@@ -232,7 +232,7 @@ static int begin(struct db *db, int64_t session, int64_t cutoff, struct context 
 	struct rows r;
 	*from = 0;
 	int rc = db_query(db, &r, err,
-			  "SELECT cut, text FROM summaries WHERE session=? AND made<=? ORDER BY made DESC LIMIT 1",
+			  "SELECT cut, text FROM told_summaries WHERE session=? AND made<=? ORDER BY made DESC LIMIT 1",
 			  "ii", session, cutoff);
 	if (!rc && rows_next(&r)) {
 		*from = row_int(&r, 0);
@@ -255,8 +255,9 @@ int context_build(struct db *db, int64_t session, int64_t cutoff, struct context
 		context_release(out);
 		return rc;
 	}
-	rc = db_query(db, &r, err, "SELECT kind, body FROM entries WHERE session=? AND seq>? AND seq<=? ORDER BY seq",
-		      "iii", session, from, cutoff);
+	rc = db_query(db, &r, err,
+		      "SELECT kind, body FROM told_entries WHERE session=? AND seq>? AND seq<=? ORDER BY seq", "iii",
+		      session, from, cutoff);
 	while (!rc && rows_next(&r)) {
 		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 1));
 		if (o)

@@ -11,6 +11,7 @@
 #include "message.h"
 #include "pool.h"
 #include "repo.h"
+#include "snapshot.h"
 #include "transcript.h"
 
 struct new_session *new_session_new(void)
@@ -33,7 +34,7 @@ void new_session_free(struct new_session *n)
 int create_look(struct new_session *n, struct err *err)
 {
 	struct repo_head h = {0};
-	int rc = repo_tip(n->project, &h, err);
+	int rc = repo_tip(n->project, &h, err); /* of a clone too: whatever is wrong with the checkout is said now */
 	if (rc)
 		return rc;
 	n->branch = xstrdup(h.branch ? h.branch : "HEAD");
@@ -82,7 +83,8 @@ static int create_fn(struct tx *tx, void *arg, struct err *err)
 		return rc;
 	}
 	tx_adopt(tx, s);
-	rc = tx_event(tx, s, "created", n->project, err);
+	rc = n->from ? snapshot_clone(tx, s, n->from, err) : 0;
+	rc = rc ? rc : tx_event(tx, s, "created", n->project, err);
 	rc = rc ? rc : log_start(tx, s, n, err);
 	return rc ? rc : message_accept(tx, s, n->message, &k, err);
 }

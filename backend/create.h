@@ -7,6 +7,7 @@ struct new_session {
 	char *name, *project, *sandbox, *size, *message;
 	char *setting[SETTING_KINDS];
 	char *branch, *commit; /* of the checkout's HEAD; branch "HEAD" when detached */
+	int64_t from;	       /* session that it begins as a clone of, 0 = none */
 	int64_t id;	       /* candidate: its branch does not exist in the checkout */
 	struct backend *b;
 	struct request *request;

@@ -9,10 +9,10 @@
 #include "backend/base/text.h"
 #include "config.h"
 
-static const char *const names[DRAFT_KEYS] = {"project", "model",     "sandbox", "size",
-					      "network", "after-run", "ship",	 "approvals"};
+static const char *const names[DRAFT_KEYS] = {"project",   "model", "sandbox",	 "size", "network",
+					      "after-run", "ship",  "approvals", "from"};
 /* Known to the contract, built later: refused as such and not as unknown. */
-static const char *const later[] = {"agent", "from"};
+static const char *const later[] = {"agent"};
 
 void draft_release(struct draft *d)
 {
@@ -51,7 +51,7 @@ static int line_of(struct draft *d, char *line, struct err *err)
 		return err_set(err, EINVAL, "%s stands twice", key);
 	if (!*value)
 		return err_set(err, EINVAL, "%s has no value", key);
-	int rc = i == DRAFT_PROJECT ? 0 : value_check(names[i], value, err);
+	int rc = i == DRAFT_PROJECT || i == DRAFT_FROM ? 0 : value_check(names[i], value, err);
 	if (!rc)
 		d->value[i] = xstrdup(value);
 	return rc;

@@ -38,7 +38,8 @@ struct engine {
 static step_fn *const steps[STATES] = {
 	[STATE_PREPARING] = prepare_step,  [STATE_RUNNING] = turn_step,	 [STATE_SYNCING] = sync_step,
 	[STATE_CHECKING] = check_step,	   [STATE_SHIPPING] = ship_step, [STATE_DESTROYING] = destroy_step,
-	[STATE_COMPACTING] = compact_step, [STATE_LOWERING] = down_step,
+	[STATE_COMPACTING] = compact_step, [STATE_LOWERING] = down_step, [STATE_SAVING] = snapshot_step,
+	[STATE_RESTORING] = restore_step,
 };
 
 /* ---- one worker ---- */

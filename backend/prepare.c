@@ -12,6 +12,7 @@
 #include "gate_link.h"
 #include "killpoint.h"
 #include "repo.h"
+#include "snapshot.h"
 #include "transcript.h"
 
 #define IMAGE_LINE "base image" /* how sandbox_up()'s progress begins while the image is made */
@@ -184,8 +185,38 @@ static int prepared_fn(struct tx *tx, struct session *s, void *arg, struct err *
 	return rc ? rc : session_event(tx, s, EVENT_PREPARED, NULL, err);
 }
 
+static int start_as_clone(struct worker *w, char **clone, struct err *err)
+{
+	CLEAN_FREE char *name = NULL;
+	worker_detail(w, "cloning");
+	int rc = snapshot_fill(w, &name, err);
+	worker_detail(w, "starting");
+	rc = rc ? rc : start(w, err);
+	rc = rc ? rc : env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
+	if (rc)
+		return rc;
+	open_way(w);
+	*clone = xasprintf("%s/%s", env_home(w->env), name);
+	return 0;
+}
+
+/* A session that begins as another one has all of it: disk, branch and transcript. */
+static int prepare_clone(struct worker *w, struct err *err)
+{
+	struct ready r = {0};
+	worker_env_drop(w);
+	int rc = start_as_clone(w, &r.clone, err);
+	rc = rc ? rc : worker_commit(w, prepared_fn, &r, err);
+	free(r.clone);
+	if (rc)
+		worker_env_drop(w);
+	return rc && atomic_load(&w->cancel) ? -ECANCELED : rc;
+}
+
 int prepare_step(struct worker *w, struct err *err)
 {
+	if (w->s->cloned_from)
+		return prepare_clone(w, err);
 	worker_detail(w, "starting");
 	int rc = start(w, err);
 	if (w->env && env_lost(w->env))

@@ -12,6 +12,7 @@
 #include "message.h"
 #include "session.h"
 #include "ship.h"
+#include "snapshot.h"
 #include "transcript.h"
 
 static struct session *find(struct tx *tx, const struct request *r, struct err *err)
@@ -79,6 +80,10 @@ static int destroy(struct tx *tx, struct session *s, bool force, struct err *err
 			       "`sync` to "
 			       "its ctl first; `echo destroy force > sessions/%s/ctl` ends it all the same",
 			       s->name, s->name, s->name);
+	if (!force && snapshot_wanted(tx, s))
+		return err_set(err, EBUSY,
+			       "a session that begins as %s has not copied its disk yet: try again in a moment",
+			       s->name);
 	int rc = session_event(tx, s, EVENT_DESTROY, NULL, err);
 	rc = rc ? rc : tx_event(tx, s, "destroyed", "", err);
 	s->destroyed_ms = tx->now_ms;
@@ -143,6 +148,21 @@ static int verb_down(struct tx *tx, struct session *s, const char *arg, struct e
 	return rc ? rc : session_event(tx, s, EVENT_DOWN, NULL, err);
 }
 
+static int verb_snapshot(struct tx *tx, struct session *s, const char *arg, struct err *err)
+{
+	int rc = no_arg(arg, err);
+	return rc ? rc : snapshot_begin(tx, s, err);
+}
+
+static int verb_restore(struct tx *tx, struct session *s, const char *arg, struct err *err)
+{
+	char *end;
+	int64_t k = strtoll(arg, &end, 10);
+	if (!*arg || *end || k < 1)
+		return err_set(err, EINVAL, "restore needs the number of a snapshot: `log` has them");
+	return restore_begin(tx, s, k, err);
+}
+
 static int verb_withdraw(struct tx *tx, struct session *s, const char *arg, struct err *err)
 {
 	char *end;
@@ -174,9 +194,9 @@ static const struct verb {
 	{"merge", verb_merge, false, "merge", "fast-forward the checked-out branch to it"},
 	{"compact", verb_compact, false, "compact", "sum up older parts for the model, to make room"},
 	{"down", verb_down, false, "down", "stop the sandbox; its disk stays, what needs it starts it again"},
+	{"snapshot", verb_snapshot, false, "snapshot", "keep disk, branch and transcript as they are now"},
+	{"restore", verb_restore, false, "restore K", "go back to snapshot K; what is now becomes a snapshot first"},
 	{"destroy", verb_destroy, true, "destroy [force]", "end the session, as rmdir does"},
-	{"snapshot"},
-	{"restore"},
 	{"pause"},
 	{"resume"},
 	{"hibernate"},

@@ -264,3 +264,41 @@ CREATE TABLE attachments(
 	PRIMARY KEY(session, n)
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE sessions ADD COLUMN attached INTEGER NOT NULL DEFAULT 0; -- number of the newest one
+
+-- migration 6
+
+-- What a session was at the time of a snapshot; its disk is kept beside the sandbox's own.
+CREATE TABLE snapshots(
+	session INTEGER NOT NULL,
+	k INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	entries INTEGER NOT NULL,           -- seq of the newest entry
+	head TEXT NOT NULL,
+	base_branch TEXT NOT NULL,
+	base_commit TEXT NOT NULL,
+	unsynced INTEGER NOT NULL,
+	plan_seq INTEGER NOT NULL,
+	plan_size INTEGER NOT NULL,
+	answer_seq INTEGER NOT NULL,
+	answer_size INTEGER NOT NULL,
+	question_size INTEGER NOT NULL,
+	PRIMARY KEY(session, k)
+) STRICT, WITHOUT ROWID;
+
+-- Entries that a restore has undone: those behind kept, up to made. They stay in the transcript, and no model is told
+-- them. The ranges of a session never overlap.
+CREATE TABLE undone(
+	session INTEGER NOT NULL,
+	kept INTEGER NOT NULL,
+	made INTEGER NOT NULL,
+	bytes INTEGER NOT NULL,             -- of transcript.jsonl
+	PRIMARY KEY(session, kept)
+) STRICT, WITHOUT ROWID;
+CREATE VIEW told_entries AS SELECT * FROM entries AS e WHERE NOT EXISTS(
+	SELECT 1 FROM undone AS u WHERE u.session=e.session AND e.seq>u.kept AND e.seq<=u.made);
+CREATE VIEW told_summaries AS SELECT * FROM summaries AS e WHERE NOT EXISTS(
+	SELECT 1 FROM undone AS u WHERE u.session=e.session AND e.made>u.kept AND e.made<=u.made);
+
+ALTER TABLE sessions ADD COLUMN cloned_from INTEGER NOT NULL DEFAULT 0; -- id of the session that it began as, 0 = none
+ALTER TABLE sessions ADD COLUMN snapshots INTEGER NOT NULL DEFAULT 0;   -- number of the newest one
+ALTER TABLE sessions ADD COLUMN restoring INTEGER NOT NULL DEFAULT 0;   -- number of the one that is being restored

@@ -213,6 +213,18 @@ static int lower(struct tx *tx, struct session *s, const char *words, struct err
 	return 0;
 }
 
+static int save(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	enter(tx, s, STATE_SAVING, "");
+	return 0;
+}
+
+static int restore(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	enter(tx, s, STATE_RESTORING, "");
+	return 0;
+}
+
 static int destroy(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
 	enter(tx, s, STATE_DESTROYING, "");
@@ -249,34 +261,39 @@ static int gone(struct tx *tx, struct session *s, const char *words, struct err 
 
 /* clang-format off */
 static action *const table[EVENTS][STATES] = {
-	/* in state:        PREPARING  IDLE         RUNNING       SYNCING   CHECKING  SHIPPING      COMPACTING LOWERING FAILED       DESTROYING */
-	[EVENT_MESSAGE]   = {nothing,   start_run,   nothing,      nothing,  nothing,  nothing,      nothing,   nothing, wake_failed, gone},
-	[EVENT_PREPARED]  = {prepared,  NULL,        NULL,         NULL,     NULL,     NULL,         NULL,      NULL,    NULL,        nothing},
-	[EVENT_ANSWERED]  = {NULL,      NULL,        answered,     NULL,     NULL,     NULL,         NULL,      NULL,    NULL,        nothing},
-	[EVENT_STOP]      = {nothing,   nothing,     stop_now,     stop_now, stop_now, stop_now,     stop_now,  nothing, nothing,     gone},
-	[EVENT_STOPPED]   = {nothing,   NULL,        stopped,      NULL,     NULL,     NULL,         next,      NULL,    NULL,        nothing},
-	[EVENT_SYNCED]    = {NULL,      NULL,        NULL,         synced,   NULL,     NULL,         NULL,      NULL,    NULL,        nothing},
-	[EVENT_CHECKED]   = {NULL,      NULL,        NULL,         NULL,     checked,  NULL,         NULL,      NULL,    NULL,        nothing},
-	[EVENT_SHIP]      = {not_ready, ship_now,    busy,         busy,     busy,     busy,         busy,      busy,    is_failed,   gone},
-	[EVENT_SHIPPED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     shipped,      NULL,      NULL,    NULL,        nothing},
-	[EVENT_RETRY]     = {no_work,   no_work,     retry_now,    busy,     busy,     retry_now,    retry_now, busy,    retry,       gone},
-	[EVENT_SYNC]      = {not_ready, sync_now,    busy,         busy,     busy,     busy,         busy,      busy,    is_failed,   gone},
-	[EVENT_CHECK]     = {not_ready, check_now,   busy,         busy,     busy,     busy,         busy,      busy,    is_failed,   gone},
-	[EVENT_MERGE]     = {not_ready, merge_now,   busy,         busy,     busy,     busy,         busy,      busy,    is_failed,   gone},
-	[EVENT_COMPACT]   = {not_ready, compact_now, compact_next, busy,     busy,     compact_next, nothing,   busy,    is_failed,   gone},
-	[EVENT_COMPACTED] = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         next,      NULL,    NULL,        nothing},
-	[EVENT_DOWN]      = {not_ready, lower,       busy,         busy,     busy,     busy,         busy,      nothing, is_failed,   gone},
-	[EVENT_LOWERED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         NULL,      next,    NULL,        nothing},
-	[EVENT_FAILED]    = {fail,      fail,        fail,         fail,     fail,     ship_failed,  fail,      fail,    NULL,        nothing},
-	[EVENT_DESTROY]   = {destroy,   destroy,     destroy,      destroy,  destroy,  destroy,      destroy,   destroy, destroy,     destroy},
+	/* in state:         PREPARING  IDLE         RUNNING       SYNCING   CHECKING  SHIPPING      COMPACTING  LOWERING  SAVING   RESTORING  FAILED       DESTROYING */
+	[EVENT_MESSAGE]   = {nothing,   start_run,   nothing,      nothing,  nothing,  nothing,      nothing,    nothing,  nothing, nothing,   wake_failed, gone},
+	[EVENT_PREPARED]  = {prepared,  NULL,        NULL,         NULL,     NULL,     NULL,         NULL,       NULL,     NULL,    NULL,      NULL,        nothing},
+	[EVENT_ANSWERED]  = {NULL,      NULL,        answered,     NULL,     NULL,     NULL,         NULL,       NULL,     NULL,    NULL,      NULL,        nothing},
+	[EVENT_STOP]      = {nothing,   nothing,     stop_now,     stop_now, stop_now, stop_now,     stop_now,   nothing,  nothing, nothing,   nothing,     gone},
+	[EVENT_STOPPED]   = {nothing,   NULL,        stopped,      NULL,     NULL,     NULL,         next,       NULL,     NULL,    NULL,      NULL,        nothing},
+	[EVENT_SYNCED]    = {NULL,      NULL,        NULL,         synced,   NULL,     NULL,         NULL,       NULL,     NULL,    NULL,      NULL,        nothing},
+	[EVENT_CHECKED]   = {NULL,      NULL,        NULL,         NULL,     checked,  NULL,         NULL,       NULL,     NULL,    NULL,      NULL,        nothing},
+	[EVENT_SHIP]      = {not_ready, ship_now,    busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,      is_failed,   gone},
+	[EVENT_SHIPPED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     shipped,      NULL,       NULL,     NULL,    NULL,      NULL,        nothing},
+	[EVENT_RETRY]     = {no_work,   no_work,     retry_now,    busy,     busy,     retry_now,    retry_now,  busy,     busy,    busy,      retry,       gone},
+	[EVENT_SYNC]      = {not_ready, sync_now,    busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,      is_failed,   gone},
+	[EVENT_CHECK]     = {not_ready, check_now,   busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,      is_failed,   gone},
+	[EVENT_MERGE]     = {not_ready, merge_now,   busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,      is_failed,   gone},
+	[EVENT_COMPACT]   = {not_ready, compact_now, compact_next, busy,     busy,     compact_next, nothing,    busy,     busy,    busy,      is_failed,   gone},
+	[EVENT_COMPACTED] = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         next,       NULL,     NULL,    NULL,      NULL,        nothing},
+	[EVENT_DOWN]      = {not_ready, lower,       busy,         busy,     busy,     busy,         busy,       nothing,  busy,    busy,      is_failed,   gone},
+	[EVENT_LOWERED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         NULL,       next,     NULL,    NULL,      NULL,        nothing},
+	[EVENT_SNAPSHOT]  = {not_ready, save,        busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,         is_failed,   gone},
+	[EVENT_RESTORE]   = {not_ready, restore,     busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,      restore,     gone},
+	[EVENT_SAVED]     = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         NULL,       NULL,     next,    next,      NULL,        nothing},
+	[EVENT_FAILED]    = {fail,      fail,        fail,         fail,     fail,     ship_failed,  fail,       fail,     fail,    fail,      NULL,        nothing},
+	[EVENT_DESTROY]   = {destroy,   destroy,     destroy,      destroy,  destroy,  destroy,      destroy,    destroy,  destroy, destroy,   destroy,     destroy},
 };
 /* clang-format on */
 
-static const char *const event_names[EVENTS] = {
-	"message", "prepared", "answered", "stop",    "stopped",   "synced", "checked", "ship",	  "shipped", "retry",
-	"sync",	   "check",    "merge",	   "compact", "compacted", "down",   "lowered", "failed", "destroy"};
-static const char *const state_names[STATES] = {"preparing", "idle",	   "running",  "syncing", "checking",
-						"shipping",  "compacting", "lowering", "failed",  "destroying"};
+static const char *const event_names[EVENTS] = {"message", "prepared", "answered",  "stop",   "stopped", "synced",
+						"checked", "ship",     "shipped",   "retry",  "sync",	 "check",
+						"merge",   "compact",  "compacted", "down",   "lowered", "snapshot",
+						"restore", "saved",    "failed",    "destroy"};
+static const char *const state_names[STATES] = {"preparing", "idle",	  "running",	"syncing",
+						"checking",  "shipping",  "compacting", "lowering",
+						"saving",    "restoring", "failed",	"destroying"};
 
 const char *state_name(enum state state)
 {
@@ -343,6 +360,8 @@ char *session_status(const struct session *s)
 	case STATE_CHECKING: return xstrdup("checking");
 	case STATE_SHIPPING: return xasprintf("shipping %s", s->detail);
 	case STATE_LOWERING: return xstrdup("running down");
+	case STATE_SAVING: return xstrdup("running snapshot");
+	case STATE_RESTORING: return xstrdup("running restore");
 	case STATE_COMPACTING: return s->retry_ms ? running_status(s) : xstrdup("running compact");
 	case STATE_FAILED: return xasprintf("failed: %s", s->detail);
 	case STATE_DESTROYING:

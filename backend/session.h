@@ -16,6 +16,8 @@ enum state {
 	STATE_SHIPPING,	  /* ship.c: fetch, ask, verify, push */
 	STATE_COMPACTING, /* `compact` while nothing runs */
 	STATE_LOWERING,	  /* `down`: its sandbox is being stopped; then it is idle again */
+	STATE_SAVING,	  /* `snapshot` */
+	STATE_RESTORING,  /* `restore K` */
 	STATE_FAILED,	  /* detail says why; `retry` or a message goes on */
 	STATE_DESTROYING,
 	STATES,
@@ -37,9 +39,12 @@ enum event {
 	EVENT_MERGE,   /* ctl merge */
 	EVENT_COMPACT, /* ctl compact */
 	EVENT_COMPACTED,
-	EVENT_DOWN,    /* ctl down */
-	EVENT_LOWERED, /* its sandbox is down */
-	EVENT_FAILED,  /* words are in detail */
+	EVENT_DOWN,	/* ctl down */
+	EVENT_LOWERED,	/* its sandbox is down */
+	EVENT_SNAPSHOT, /* ctl snapshot */
+	EVENT_RESTORE,	/* ctl restore K */
+	EVENT_SAVED,	/* either has ended */
+	EVENT_FAILED,	/* words are in detail */
 	EVENT_DESTROY,
 	EVENTS,
 };
@@ -67,8 +72,10 @@ struct session {
 	int64_t plan_seq, plan_size, answer_seq, answer_size, question_size;
 	int64_t output_bytes, usage_size, usage_ms;
 	int64_t compact, compact_tries, compact_row, compact_turns, overflowed, context_tokens, context_off;
-	int64_t attached;	 /* number of the newest file that was attached */
-	int64_t approval, asked; /* number of the approval that waits, 0 = none, and of the newest */
+	int64_t attached;	      /* number of the newest file that was attached */
+	int64_t cloned_from;	      /* session that it began as a clone of, 0 = none */
+	int64_t snapshots, restoring; /* snapshot.h: number of the newest one, and of the one to go back to, 0 = none */
+	int64_t approval, asked;      /* number of the approval that waits, 0 = none, and of the newest */
 	/* not stored: derived from other rows, kept up to date by message.c, checks, ship.c, loaded with the session */
 	int64_t unanswered, waiting; /* lowest open message, number of waiting ones */
 	struct text_info queue, checks, diff, changes, commits;

@@ -91,6 +91,9 @@ static const struct column {
 	NUMBER(approval),
 	NUMBER(asked),
 	NUMBER(attached),
+	NUMBER(cloned_from),
+	NUMBER(snapshots),
+	NUMBER(restoring),
 };
 
 #define SELECT_COLUMNS                                                                                                 \
@@ -100,7 +103,7 @@ static const struct column {
 	"ms,"                                                                                                          \
 	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms,"     \
 	"compact,compact_tries,compact_row,compact_turns,overflowed,context_tokens,context_off,approval,asked,"        \
-	"attached,"                                                                                                    \
+	"attached,cloned_from,snapshots,restoring,"                                                                    \
 	"state,after"
 
 static char **text_at(struct session *s, size_t i)
@@ -295,10 +298,12 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 		      "entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
 		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_"
 		      "ms=?,compact=?,compact_tries=?,compact_row=?,compact_turns=?,overflowed=?,context_tokens=?,"
-		      "context_off=?,approval=?,asked=?,attached=? WHERE id=?",
-		      "iiiiiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms, s->log_size,
-		      s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size, s->question_size,
-		      s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->compact, s->compact_tries,
-		      s->compact_row, s->compact_turns, s->overflowed, s->context_tokens, s->context_off, s->approval,
-		      s->asked, s->attached, s->id);
+		      "context_off=?,approval=?,asked=?,attached=?,cloned_from=?,snapshots=?,restoring=? "
+		      "WHERE id=?",
+		      "iiiiiiiiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms,
+		      s->log_size, s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size,
+		      s->question_size, s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->compact,
+		      s->compact_tries, s->compact_row, s->compact_turns, s->overflowed, s->context_tokens,
+		      s->context_off, s->approval, s->asked, s->attached, s->cloned_from, s->snapshots, s->restoring,
+		      s->id);
 }

@@ -36,7 +36,7 @@ const struct format formats[] = {
 	{PLACE_ROOT, KIND_GROWING, "events", NULL,
 	 "A table that only grows, one row an event. Kinds are `created`, `setting`, `sandbox`, `state`, `message`, "
 	 "`withdrawn`, `run`, `answer`, `stopped`, `synced`, `checks`, `ship`, `shipped`, `failed`, `retry`, "
-	 "`renamed`, "
+	 "`renamed`, `snapshot`, `restored`, "
 	 "`destroyed`, `gateway` (what it has to say, of no session), and more as they come.",
 	 COLUMNS("seq: counts up from 1, never used again", "time: when", "session: its name then, or `-`",
 		 "kind: a word", "detail: words, may be empty")},

@@ -13,6 +13,7 @@ struct driver {
 	int (*resume)(const struct paths *paths, int64_t id, struct err *err);
 	int (*down)(const struct paths *paths, int64_t id, struct err *err);
 	int (*destroy)(const struct paths *paths, int64_t id, struct err *err);
+	int (*copy)(const struct sandbox_copy *c, struct err *err); /* or NULL */
 	void (*describe)(enum sandbox_state state, char out[64]);
 };
 
@@ -20,5 +21,7 @@ extern const struct driver driver_dir, driver_vm;
 
 /* For drivers: where the tool protocol of a sandbox is served (both kinds): runtime/ID.sock. malloc'd. */
 char *sandbox_socket(const struct paths *paths, int64_t id);
+/* For drivers: a copy of a file or folder by cp(1), which shares blocks where it can; it replaces `to` in one step. */
+int sandbox_copy_tree(const char *from, const char *to, const atomic_bool *cancel, struct err *err);
 /* For drivers: says a line of progress, if somebody listens. */
 __attribute__((format(printf, 2, 3))) void sandbox_say(const struct sandbox_spec *spec, const char *fmt, ...);

@@ -172,6 +172,18 @@ static int destroy(const struct paths *paths, int64_t id, struct err *err)
 	return rc ? rc : dir_remove(p.folder, err);
 }
 
+static int copy(const struct sandbox_copy *c, struct err *err)
+{
+	CLEAN_PLACE struct place from = place(c->paths, c->from);
+	CLEAN_PLACE struct place to = place(c->paths, c->to);
+	CLEAN_FREE char *source =
+		c->from_save ? xasprintf("%s/saves/%s", from.folder, c->from_save) : xstrdup(from.home);
+	CLEAN_FREE char *saves = xasprintf("%s/saves", to.folder);
+	CLEAN_FREE char *target = c->to_save ? xasprintf("%s/%s", saves, c->to_save) : xstrdup(to.home);
+	int rc = dir_make(c->to_save ? saves : to.folder, 0700, err);
+	return rc ? rc : sandbox_copy_tree(source, target, c->cancel, err);
+}
+
 static void describe(enum sandbox_state s, char out[64])
 {
 	snprintf(out, 64, "dir %s", s == SANDBOX_NONE ? "none" : s == SANDBOX_DOWN ? "down" : "running");
@@ -183,4 +195,5 @@ const struct driver driver_dir = {.kind = "dir",
 				  .state = state,
 				  .down = down,
 				  .destroy = destroy,
+				  .copy = copy,
 				  .describe = describe};

@@ -106,6 +106,20 @@ int sandbox_destroy(const struct paths *paths, const char *kind, int64_t id, str
 	return d ? d->destroy(paths, id, err) : 0; /* a kind that cannot be made has left nothing */
 }
 
+int sandbox_copy(const struct sandbox_copy *c, struct err *err)
+{
+	const struct driver *d = find(c->kind);
+	if (d && !d->copy)
+		return err_set(err, EOPNOTSUPP, "the disk of a sandbox of kind %s cannot be copied", c->kind);
+	return d ? d->copy(c, err) : refuse(c->kind, err);
+}
+
+bool sandbox_copies(const char *kind)
+{
+	const struct driver *d = find(kind);
+	return d && d->copy;
+}
+
 void sandbox_describe(const char *kind, enum sandbox_state state, char out[64])
 {
 	const struct driver *d = find(kind);

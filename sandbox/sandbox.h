@@ -80,6 +80,22 @@ bool sandbox_can(const char *kind, enum sandbox_state state);
 int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 /* Ends its processes and removes its disk and sockets. Success if there is nothing. */
 int sandbox_destroy(const struct paths *paths, const char *kind, int64_t id, struct err *err);
+
+/* A copy of a disk, near-instant where the file system shares blocks. */
+struct sandbox_copy {
+	const struct paths *paths;
+	const char *kind;
+	int64_t from;
+	const char *from_save; /* NULL: its disk as it is now; what runs is held for the moment. Else that save of it */
+	int64_t to;
+	const char
+		*to_save; /* NULL: it becomes the disk of that sandbox, which must not run. Else a save of that name */
+	const atomic_bool *cancel; /* or NULL */
+};
+/* Whole or not at all; what stood there before is replaced. Saves go with their sandbox. -ENOENT: nothing to copy;
+ * -ENOSPC. */
+int sandbox_copy(const struct sandbox_copy *c, struct err *err);
+bool sandbox_copies(const char *kind); /* can disks of this kind be copied? */
 /* "vm running tcg", "vm down", "dir running": the line of the `sandbox` file, no newline. */
 void sandbox_describe(const char *kind, enum sandbox_state state, char out[64]);
 

@@ -91,8 +91,7 @@ TEST(bad_lines_are_refused_when_they_are_complete)
 	CHECK(refused("---\nFix it.\n", false, "is the closing --- missing?"));
 	CHECK(refused("---\nsandbox: container\n", false, "not built yet"));
 	CHECK_INT(err.code, EOPNOTSUPP);
-	CHECK(refused("---\nfrom: other\n", false, "not built yet"));
-	CHECK_INT(err.code, EOPNOTSUPP);
+	CHECK(refused("---\nfrom:\n", false, "no value"));
 	CHECK(refused("---\nagent: pi\n", false, "not built yet"));
 }
 

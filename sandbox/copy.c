@@ -1,0 +1,45 @@
+/* Copies of disks for the drivers. Blocks; worker threads only. Killed at any moment it leaves the old one or the new
+ * one, and perhaps a folder or file NAME.copy that the next copy replaces. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/base/child.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "driver.h"
+
+#define COPY_MS 600000 /* some GiB on a slow disk without shared blocks */
+
+/* To the disk. The files of a folder one by one would take long, so that the whole file system is flushed there. */
+static int flush(const char *path, struct err *err)
+{
+	struct stat st;
+	CLEAN_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) || (S_ISDIR(st.st_mode) ? syncfs(fd) : fsync(fd)))
+		return err_sys(err, errno, "cannot write %s to the disk", path);
+	return 0;
+}
+
+int sandbox_copy_tree(const char *from, const char *to, const atomic_bool *cancel, struct err *err)
+{
+	CLEAN_FREE char *tmp = xasprintf("%s.copy", to);
+	CLEAN_BUF struct buf words = BUF_INIT;
+	const char *argv[] = {"cp", "-a", "--reflink=auto", "--sparse=always", "--", from, tmp, NULL};
+	struct child c = {.argv = argv, .errout = &words, .max = 4096, .timeout_ms = COPY_MS, .cancel = cancel};
+	if (!file_exists(from))
+		return err_set(err, ENOENT, "there is no %s to copy", from);
+	int rc = dir_remove(tmp, err);
+	rc = rc ? rc : child_run(&c, err);
+	if (rc > 0)
+		rc = err_set(err, strstr(buf_str(&words), strerror(ENOSPC)) ? ENOSPC : EIO, "cannot copy %s: %s", from,
+			     buf_str(&words));
+	rc = rc ? rc : flush(tmp, err);
+	if (!rc && renameat2(AT_FDCWD, tmp, AT_FDCWD, to, file_exists(to) ? RENAME_EXCHANGE : RENAME_NOREPLACE))
+		rc = err_sys(err, errno, "cannot move the copy to %s", to);
+	dir_remove(tmp, NULL); /* what stood there before, or what was not finished */
+	return rc;
+}
