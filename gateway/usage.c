@@ -8,6 +8,7 @@
 #include "backend/base/json.h"
 
 #define LINE_MAX_BYTES (4 << 20)
+#define WORD	       64 /* bytes; no word that is looked for is longer */
 
 void usage_start(struct usage_reader *r, enum api api, bool events)
 {
@@ -114,7 +115,7 @@ static void event_line(struct usage_reader *r, const char *p, size_t n)
 	/* every delta of a Responses stream says "response." */
 	if (!may_tell(p, n) || (r->api == API_RESPONSES && memmem(p, n < 80 ? n : 80, ".delta\"", 7)))
 		return;
-	CLEAN_JSON cJSON *o = json_parse(p, n, NULL);
+	CLEAN_JSON cJSON *o = json_parse_cut(p, n, WORD, NULL);
 	const char *type = o ? json_str(o, "type") : NULL;
 	if (!o)
 		return;
@@ -164,7 +165,7 @@ void usage_end(struct usage_reader *r)
 		if (r->line.n && !r->skip)
 			event_line(r, r->line.p, r->line.n);
 	} else if (!r->skip && r->line.n) {
-		CLEAN_JSON cJSON *o = json_parse(r->line.p, r->line.n, NULL);
+		CLEAN_JSON cJSON *o = json_parse_cut(r->line.p, r->line.n, WORD, NULL);
 		const cJSON *u = o ? json_get(o, "usage") : NULL;
 		take_usage(r, u);
 		r->output_seen |= r->api == API_MESSAGES && cJSON_IsObject(u);

@@ -12,6 +12,9 @@
 struct scan {
 	const char *p, *start, *end;
 	struct err *err;
+	size_t cut;	   /* characters that a string may have in brief; 0: brief is not made */
+	struct buf *brief; /* the text without the ends of long strings */
+	const char *from;  /* what follows here is not in it yet */
 };
 
 static int bad(struct scan *s, const char *what)
@@ -104,6 +107,36 @@ static int string(struct scan *s)
 		}
 	}
 	return bad(s, "string without an end");
+}
+
+/* Where a long string is cut: after so many of its characters. Its text is known to be good. */
+static const char *cut_at(const char *p, const char *end, size_t characters)
+{
+	for (; characters && p < end; characters--) {
+		if (*p != '\\')
+			for (p++; p < end && ((unsigned char)*p & 0xC0) == 0x80;)
+				p++;
+		else if (p[1] != 'u')
+			p += 2;
+		else /* the two halves of a pair stay together */
+			p += (p[2] | 32) == 'd' && strchr("89abAB", p[3]) ? 12 : 6;
+	}
+	return p;
+}
+
+/* The string that a value is. */
+static int text(struct scan *s)
+{
+	const char *first = s->p + 1;
+	int rc = string(s);
+	if (rc || !s->cut || (size_t)(s->p - first) <= s->cut)
+		return rc;
+	const char *end = s->p - 1, *to = cut_at(first, end, s->cut); /* end: its last quote */
+	if (to < end) {
+		buf_add(s->brief, s->from, (size_t)(to - s->from));
+		s->from = end;
+	}
+	return 0;
 }
 
 static bool digits(struct scan *s)
@@ -199,7 +232,7 @@ static int value(struct scan *s, int depth)
 	switch (*s->p) {
 	case '{':
 	case '[': return container(s, depth);
-	case '"': return string(s);
+	case '"': return text(s);
 	case 't': return literal(s, "true");
 	case 'f': return literal(s, "false");
 	case 'n': return literal(s, "null");
@@ -207,9 +240,16 @@ static int value(struct scan *s, int depth)
 	}
 }
 
+#define FEW 8 /* keys that are compared one by one */
+
 static int by_key(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int twice(const char *key, struct err *err)
+{
+	return err_set(err, EINVAL, "not strict JSON: the key \"%.80s\" stands twice", key);
 }
 
 /* Duplicate keys are looked for in the parsed tree: there, escapes are resolved, so "a" and "\u0061" are the same. */
@@ -223,6 +263,13 @@ static int unique(const cJSON *o, struct err *err)
 	}
 	if (!cJSON_IsObject(o) || n < 2)
 		return 0;
+	if (n <= FEW) {
+		for (const cJSON *a = o->child; a; a = a->next)
+			for (const cJSON *b = a->next; b; b = b->next)
+				if (!strcmp(a->string, b->string))
+					return twice(a->string, err);
+		return 0;
+	}
 	CLEAN_FREE const char **keys = xmalloc(n * sizeof *keys);
 	size_t i = 0;
 	for (const cJSON *c = o->child; c; c = c->next)
@@ -230,29 +277,35 @@ static int unique(const cJSON *o, struct err *err)
 	qsort(keys, n, sizeof *keys, by_key);
 	for (i = 1; i < n; i++)
 		if (!strcmp(keys[i - 1], keys[i]))
-			return err_set(err, EINVAL, "not strict JSON: the key \"%.80s\" stands twice", keys[i]);
+			return twice(keys[i], err);
 	return 0;
 }
 
-static int syntax(const char *p, size_t n, struct err *err)
+static int syntax(struct scan *s)
 {
-	struct scan s = {.p = p, .start = p, .end = p + n, .err = err};
-	size_t good = utf8_prefix(p, n, NULL);
+	size_t n = (size_t)(s->end - s->start), good = utf8_prefix(s->start, n, NULL);
 	if (good < n) {
-		s.p = p + good;
-		return bad(&s, p[good] ? "invalid UTF-8" : "NUL character");
+		s->p = s->start + good;
+		return bad(s, *s->p ? "invalid UTF-8" : "NUL character");
 	}
-	int rc = value(&s, 0);
+	int rc = value(s, 0);
 	if (rc)
 		return rc;
-	blanks(&s);
-	return s.p < s.end ? bad(&s, "more follows after the value") : 0;
+	blanks(s);
+	return s->p < s->end ? bad(s, "more follows after the value") : 0;
 }
 
-cJSON *json_parse(const char *p, size_t n, struct err *err)
+cJSON *json_parse_cut(const char *p, size_t n, size_t cut, struct err *err)
 {
-	if (syntax(p, n, err))
+	CLEAN_BUF struct buf brief = BUF_INIT;
+	struct scan s = {.p = p, .start = p, .end = p + n, .err = err, .cut = cut, .brief = &brief, .from = p};
+	if (syntax(&s))
 		return NULL;
+	if (brief.n) {
+		buf_add(&brief, s.from, (size_t)(s.end - s.from));
+		p = brief.p;
+		n = brief.n;
+	}
 	cJSON *o = cJSON_ParseWithLength(p, n);
 	if (!o) {
 		err_set(err, EINVAL, "not JSON that can be read");
@@ -263,6 +316,11 @@ cJSON *json_parse(const char *p, size_t n, struct err *err)
 		return NULL;
 	}
 	return o;
+}
+
+cJSON *json_parse(const char *p, size_t n, struct err *err)
+{
+	return json_parse_cut(p, n, 0, err);
 }
 
 int json_check(const char *p, size_t n, struct err *err)

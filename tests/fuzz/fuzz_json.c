@@ -18,12 +18,28 @@ static void no_duplicates(const cJSON *o)
 	}
 }
 
+/* Strings of values may be shorter; nothing else differs. */
+static void same_form(const cJSON *a, const cJSON *b)
+{
+	for (; a && b; a = a->next, b = b->next) {
+		if (a->type != b->type || (a->string && strcmp(a->string, b->string)) ||
+		    (cJSON_IsString(a) && strncmp(a->valuestring, b->valuestring, strlen(b->valuestring))))
+			abort();
+		same_form(a->child, b->child);
+	}
+	if (a || b)
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	struct err err = ERR_INIT;
 	CLEAN_BUF struct buf once = BUF_INIT, twice = BUF_INIT;
 	CLEAN_JSON cJSON *o = json_parse((const char *)p, n, &err);
+	CLEAN_JSON cJSON *brief = json_parse_cut((const char *)p, n, 3, NULL);
+	if (!brief != !o)
+		abort();
 	if (!o) {
 		if (!err.code || !utf8_valid(err.text, strlen(err.text)))
 			abort();
@@ -32,6 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	if (!utf8_valid((const char *)p, n))
 		abort();
 	no_duplicates(o);
+	same_form(o, brief);
 	json_print(&once, o);
 	CLEAN_JSON cJSON *again = json_parse(once.p, once.n, &err);
 	if (!again)

@@ -279,4 +279,69 @@ TEST(getters)
 	CHECK(json_get(o, "n") && !json_get(o, "N"));
 }
 
+/* The same tree, but that a value's string ends after `cut` characters. */
+static void same_but_cut(const cJSON *whole, const cJSON *brief, size_t cut)
+{
+	for (; whole && brief; whole = whole->next, brief = brief->next) {
+		CHECK_INT(brief->type, whole->type);
+		CHECK(!whole->string == !brief->string && (!whole->string || !strcmp(whole->string, brief->string)));
+		CHECK(whole->valuedouble == brief->valuedouble);
+		if (cJSON_IsString(whole)) {
+			size_t n = strlen(brief->valuestring), characters = 0;
+			for (size_t i = 0; i < n; i++)
+				characters += ((unsigned char)brief->valuestring[i] & 0xC0) != 0x80;
+			CHECK(!strncmp(whole->valuestring, brief->valuestring, n) && utf8_valid(brief->valuestring, n));
+			CHECK(characters == cut || (characters < cut && !whole->valuestring[n]));
+		}
+		same_but_cut(whole->child, brief->child, cut);
+	}
+	CHECK(!whole && !brief);
+}
+
+static void add_string(struct buf *b, unsigned *seed)
+{
+	static const char *const pieces[] = {"a",
+					     "words ",
+					     "\\\"",
+					     "\\\\",
+					     "\\n",
+					     "\\u0041",
+					     "\\uD83D\\uDE00",
+					     "\\ud7ff",
+					     "\xC3\xA9",
+					     "\xE2\x82\xAC",
+					     "\xF0\x9F\x98\x80",
+					     "custom",
+					     "\\u00e9",
+					     "{\\\"x\\\":["};
+	buf_addc(b, '"');
+	for (int n = (int)((*seed = *seed * 1103515245 + 12345) >> 16) % 30; n > 0; n--)
+		buf_adds(b, pieces[((*seed = *seed * 1103515245 + 12345) >> 16) % ARRAY_LEN(pieces)]);
+	buf_addc(b, '"');
+}
+
+TEST(long_strings_are_cut)
+{
+	unsigned seed = 3;
+	for (int round = 0; round < 2000; round++) {
+		size_t cut = (size_t)round % 20 + 1;
+		CLEAN_BUF struct buf b = BUF_INIT;
+		buf_adds(&b, "[1.5,{\"a key that is long and stays as it is\": ");
+		add_string(&b, &seed);
+		buf_adds(&b, " ,\"b\":[true,");
+		add_string(&b, &seed);
+		buf_adds(&b, ",{}]},null,");
+		add_string(&b, &seed);
+		buf_adds(&b, " ] ");
+		CLEAN_JSON cJSON *whole = json_parse(b.p, b.n, NULL), *brief = json_parse_cut(b.p, b.n, cut, NULL);
+		CHECK(whole && brief);
+		if (whole && brief)
+			same_but_cut(whole, brief, cut);
+	}
+	/* What is cut off is checked all the same */
+	CHECK(!json_parse_cut("[\"some words \\x\"]", 18, 4, NULL));
+	CHECK(!json_parse_cut("[\"some words \xFF\"]", 17, 4, NULL));
+	CHECK(!json_parse_cut("{\"a\":\"some words\",\"a\":1}", 24, 4, NULL));
+}
+
 CHECK_MAIN()
