@@ -85,11 +85,13 @@ struct gw {
 	struct keys *keys;
 	struct tokens tokens;
 	struct meter meter;
-	struct meter_gathered gathered; /* the ledger's writer alone */
+	struct meter_gathered gathered; /* of who writes the ledger */
 	struct policy *policy;
 	struct ledger *ledger;
 	struct ledger_record *later, **later_tail; /* for the next commit */
 	int64_t later_ms;			   /* by when it has to be made */
+	int n_now;				   /* of them: those that are written at this turn's end */
+	int n_handed;				   /* records that the ledger's thread has not given back */
 	struct queue done;			   /* finished ledger records */
 	struct source done_source;
 	struct queue names, resolved; /* resolvers' jobs, and back */
@@ -115,11 +117,11 @@ int gw_loop(struct gw *g, bool drain,
 	    struct err *err); /* until stopping; drain: until no call or tunnel is left, or 3 s */
 void gw_bury(struct gw *g);   /* frees the sources that were given up */
 
-/* To the ledger. A record that nobody waits for may come some milliseconds later, in the commit of the next one: half
- * as many commits, and threads woken, a request. The order stays. */
+/* To the ledger, at the end of the loop's turn, all in one commit; done() is called from there, never from here. A
+ * record that nobody waits for may come some milliseconds later, in the commit of the next one. The order stays. */
 void record_now(struct gw *g, struct ledger_record *r);
 void record_later(struct gw *g, struct ledger_record *r);
-void record_flush(struct gw *g);
+void record_flush(struct gw *g); /* all that waits to the ledger's thread */
 
 /* ---- listen.c: listeners and client connections ---- */
 int listen_unix(struct gw *g, enum listen_kind kind, const char *path, struct token *token, struct listener **out,

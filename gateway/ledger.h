@@ -25,7 +25,7 @@ struct ledger_record {
 	uint64_t of;	   /* an outcome: the decision that it closes; else 0 */
 	bool open;	   /* a decision that an outcome has to follow */
 	bool checkpoint;   /* a signed checkpoint follows at once */
-	/* Runs on the writer's thread in the same transaction, or NULL: what the record changes beside the chain.
+	/* Runs on the thread that writes, in the same transaction, or NULL: what the record changes beside the chain.
 	 * 0 or -errno; may run again after a failure. */
 	int (*also)(sqlite3 *db, struct ledger_record *rec, struct err *err);
 	void (*done)(struct ledger_record *rec); /* for the receiver of the done queue; not called here */
@@ -42,7 +42,7 @@ struct ledger_config {
 	bool sync_each;	     /* each commit waits for the disk; else it is synced within 50 ms */
 	uint64_t segment;    /* records that stay in the database; 0: 1,000,000 */
 	unsigned checkpoint; /* a checkpoint every so many records; 0: 4096 */
-	/* On the writer's thread, with arg, or NULL: what `also` has gathered is written, once for all records of a
+	/* On the thread that writes, with arg, or NULL: what `also` has gathered is written, once for all records of a
 	 * commit; drop: forgotten, since the commit failed and will be tried anew. */
 	int (*gathered)(sqlite3 *db, void *arg, bool drop, struct err *err);
 	void *arg;
@@ -63,7 +63,11 @@ struct ledger;
  * process writes it; -EBADMSG: its end does not hold together. */
 int ledger_open(const struct ledger_config *config, struct queue *done, struct ledger **out, int *unknown,
 		struct err *err);
-void ledger_append(struct ledger *l, struct ledger_record *rec); /* any thread; rec comes back by the done queue */
+/* One record, or a chain of them by node.next, to the ledger's thread; any thread. They come back by the done queue. */
+void ledger_append(struct ledger *l, struct ledger_record *list);
+/* The same at once and on the caller's thread, if that will not hold it up: nothing waits, and the disk is quick. true:
+ * all are written, their seq is set, and done() is left to the caller. false: nothing was; append them. */
+bool ledger_write(struct ledger *l, struct ledger_record *list);
 int ledger_append_wait(struct ledger *l, struct ledger_record *rec, struct err *err); /* not while others use done */
 void ledger_sync_each(struct ledger *l, bool on);	     /* any thread; from the next commit on */
 void ledger_close(struct ledger *l);			     /* writes what waits, a last checkpoint, syncs */

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "backend/base/clock.h"
 #include "ledger.h"
 
 /* ---- chain.c: hashing and exported form ---- */
@@ -48,9 +49,59 @@ struct ledger_sync {
 	uint64_t segment;
 	uint64_t from, to;	      /* records in the database */
 	char *checkpoint;	      /* text to be written to a file, or NULL */
+	atomic_bool syncing;	      /* the disk is at it: a write may have to wait */
 	atomic_uint_fast64_t drop_to; /* the writer may delete records below it: they are in a segment */
 };
 int ledger_sync_start(struct ledger_sync *s, const char *dir, uint64_t segment, struct err *err);
 void ledger_sync_stop(struct ledger_sync *s);
 /* Records from..to are committed; checkpoint (or NULL) is the newest text. */
 void ledger_sync_note(struct ledger_sync *s, uint64_t from, uint64_t to, char *checkpoint);
+
+/* ---- ledger.c, ledger_open.c: the chain in its database ---- */
+
+#define LEDGER_BUSY_MS                                                                                                 \
+	2000 /* that another program may have the database locked, for the thread; callers do not wait                 \
+	      */
+
+enum { BEGIN, COMMIT, INSERT, OPEN, CLOSE, LAST, DROP, STATEMENTS };
+
+struct ledger_state { /* of the chain's end; restored when a commit fails */
+	uint64_t seq, off, from, checkpoint;
+	char hash[LEDGER_HEX + 1];
+};
+
+struct ledger {
+	struct ledger_config config;
+	struct queue in, *done;
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t writing; /* guards what a commit uses, from here to slow_until; held while one is made */
+	sqlite3 *db;
+	sqlite3_stmt *st[STATEMENTS];
+	struct chain chain;
+	struct sign_key *key;
+	int lock_fd;
+	char id[20];
+	struct ledger_state now;
+	struct ledger_record *late, **late_tail; /* outcomes that a commit failed to write */
+	int64_t checkpoint_ms;
+	bool each, set;	 /* synced with each commit: as it is */
+	struct buf line; /* that is being added */
+	char stamp[CLOCK_TEXT];
+	int64_t stamp_second;
+	int64_t slow_until; /* monotonic ms: until then only the thread writes */
+	sqlite3 *reader;
+	struct ledger_sync sync;
+	pthread_mutex_t mutex; /* guards shown */
+	struct ledger_head shown;
+	atomic_bool sync_each; /* as it shall be */
+};
+
+int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked,
+		  struct err *err);					     /* all of it, or nothing */
+int ledger_add(struct ledger *l, const struct buf *fields, struct err *err); /* within a transaction */
+int ledger_exec(struct ledger *l, const char *text, struct err *err);
+int ledger_fail(struct ledger *l, struct err *err); /* words for the database's last error */
+int ledger_set_sync(struct ledger *l, struct err *err);
+void ledger_show(struct ledger *l, bool failing);
+void *ledger_writer(void *arg); /* the thread */

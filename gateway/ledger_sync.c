@@ -84,11 +84,13 @@ static void wait_ms(struct ledger_sync *s, int ms)
 
 static void sync_once(struct ledger_sync *s, sqlite3 *db, int wal_fd)
 {
+	atomic_store(&s->syncing, true);
 	if (fdatasync(wal_fd))
 		log_error("the ledger cannot be synced: %s", strerror(errno));
 	off_t size = lseek(wal_fd, 0, SEEK_END);
 	if (size > WAL_MAX)
 		sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+	atomic_store(&s->syncing, false);
 }
 
 static void write_note(struct ledger_sync *s, char *note)

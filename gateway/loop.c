@@ -12,6 +12,8 @@
 #define TURN	 16 /* events of clients after which the providers' sockets are looked at again */
 #define SWEEP_MS 1000
 #define LATER_MS 3
+#define HERE	 3    /* records that somebody waits for, which are written by the loop itself */
+#define CROWD	 8    /* and those that the ledger's thread gets at once */
 #define DRAIN_MS 3000 /* for the ledger to take the last outcomes */
 
 int source_add(struct gw *g, struct source *s, uint32_t events)
@@ -39,19 +41,37 @@ void gw_bury(struct gw *g)
 	}
 }
 
-void record_flush(struct gw *g)
+static struct ledger_record *take(struct gw *g)
 {
-	for (struct ledger_record *r = g->later, *next; r; r = next) {
-		next = (struct ledger_record *)r->node.next;
-		ledger_append(g->ledger, r);
-	}
+	struct ledger_record *list = g->later;
 	g->later = NULL;
+	g->n_now = 0;
+	return list;
 }
 
-void record_now(struct gw *g, struct ledger_record *r)
+void record_flush(struct gw *g)
 {
-	record_flush(g);
-	ledger_append(g->ledger, r);
+	struct ledger_record *list = take(g);
+	for (struct ledger_record *r = list; r; r = (struct ledger_record *)r->node.next)
+		g->n_handed++;
+	if (list)
+		ledger_append(g->ledger, list);
+}
+
+/* A few records are written here: to wake a thread and be woken by it takes longer than to write them. */
+static void record_turn(struct gw *g)
+{
+	if (!g->n_now)
+		return;
+	if (g->n_handed || g->n_now > HERE || !ledger_write(g->ledger, g->later)) {
+		record_flush(g);
+		return;
+	}
+	for (struct ledger_record *r = take(g), *next; r; r = next) {
+		next = (struct ledger_record *)r->node.next;
+		r->done(r);
+	}
+	attach_tell(g);
 }
 
 void record_later(struct gw *g, struct ledger_record *r)
@@ -65,6 +85,13 @@ void record_later(struct gw *g, struct ledger_record *r)
 	g->later_tail = (struct ledger_record **)&r->node.next;
 }
 
+void record_now(struct gw *g, struct ledger_record *r)
+{
+	record_later(g, r);
+	if (++g->n_now >= CROWD) /* the thread works while the others of this turn are read */
+		record_flush(g);
+}
+
 int gw_loop(struct gw *g, bool drain, struct err *err)
 {
 	struct epoll_event events[EVENTS];
@@ -73,12 +100,15 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 	while (drain ? (!list_empty(&g->calls) || !list_empty(&g->tunnels) || !list_empty(&g->pulls)) &&
 			       clock_mono_ms() < until
 		     : !g->stopping) {
+		record_turn(g);
 		int64_t now = clock_mono_ms(), wait = drain ? 50 : swept + SWEEP_MS - now;
+		if (g->curl_at >= 0 && g->curl_at <= now)
+			forward_curl_timer(g);
 		if (g->curl_at >= 0 && g->curl_at - now < wait)
 			wait = g->curl_at - now;
 		if (g->later && g->later_ms - now < wait)
 			wait = g->later_ms - now;
-		if (!list_empty(&g->again))
+		if (!list_empty(&g->again) || g->n_now)
 			wait = 0;
 		int n = epoll_wait(g->epoll, events, EVENTS, wait > 0 ? (int)wait : 0);
 		if (n < 0 && errno != EINTR)
@@ -94,9 +124,7 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 		}
 		conn_read_again(g);
 		now = clock_mono_ms();
-		if (g->curl_at >= 0 && g->curl_at <= now)
-			forward_curl_timer(g);
-		if (g->later && g->later_ms <= now)
+		if (g->later && !g->n_now && g->later_ms <= now)
 			record_flush(g);
 		if (now - swept >= SWEEP_MS) {
 			conn_sweep(g, now);

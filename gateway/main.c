@@ -52,8 +52,10 @@ static int parse(int argc, char **argv, struct options *o)
 static void done_ready(struct source *s, uint32_t events)
 {
 	struct gw *g = (struct gw *)((char *)s - offsetof(struct gw, done_source));
-	for (struct queue_node *n; (n = queue_pop(&g->done));) {
+	for (struct queue_node *n = queue_pop_all(&g->done), *next; n; n = next) {
 		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
+		next = n->next;
+		g->n_handed--;
 		r->done(r);
 	}
 	attach_tell(g);

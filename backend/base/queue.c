@@ -50,6 +50,20 @@ void queue_push(struct queue *q, struct queue_node *node)
 	pthread_mutex_unlock(&q->lock);
 }
 
+void queue_push_all(struct queue *q, struct queue_node *first)
+{
+	struct queue_node *last = first;
+	while (last->next)
+		last = last->next;
+	pthread_mutex_lock(&q->lock);
+	bool was_empty = !q->head;
+	*q->tail = first;
+	q->tail = &last->next;
+	pthread_mutex_unlock(&q->lock);
+	if (was_empty) /* outside: who is woken takes the lock at once */
+		signal_fd(q);
+}
+
 struct queue_node *queue_pop(struct queue *q)
 {
 	pthread_mutex_lock(&q->lock);
@@ -87,6 +101,8 @@ static bool wait_ready(struct queue *q)
 		;
 	pthread_mutex_lock(&q->lock);
 	bool end = q->closed && !q->head;
+	if (!q->closed && !q->head) /* signalled for what has been taken already */
+		clear_fd(q);
 	pthread_mutex_unlock(&q->lock);
 	return end;
 }

@@ -21,6 +21,10 @@ struct queue {
 int queue_init(struct queue *q);     /* 0 or -errno */
 void queue_release(struct queue *q); /* the queue must be empty; no other user left */
 void queue_push(struct queue *q, struct queue_node *node);
+/* A whole chain, in order. The signal may come after its receiver has taken it: one who polls has to use
+ * queue_pop_all().
+ */
+void queue_push_all(struct queue *q, struct queue_node *first);
 struct queue_node *queue_pop(struct queue *q);	   /* NULL if empty; never blocks */
 struct queue_node *queue_pop_all(struct queue *q); /* the whole chain in order, or NULL */
 /* Blocks until an item is there (returned as queue_pop_all) or the queue is closed and empty (NULL). */

@@ -253,6 +253,72 @@ TEST(ledger_forked)
 	gone(dir);
 }
 
+/* A decision and an outcome of the one before, in one commit: by the caller if it may, else by the thread. */
+static bool write_pair(struct box *b, uint64_t *open)
+{
+	struct ledger_record *d = ledger_record_new("decision"), *o = ledger_record_new("outcome");
+	struct err err = ERR_INIT;
+	d->open = true;
+	o->of = *open;
+	d->node.next = *open ? &o->node : NULL;
+	bool here = ledger_write(b->l, d);
+	if (!here) {
+		CHECK_INT(d->seq, 0);
+		d->node.next = NULL;
+		CHECK_INT(ledger_append_wait(b->l, d, &err), 0);
+		CHECK_INT(*open ? ledger_append_wait(b->l, o, &err) : 0, 0);
+	}
+	CHECK(d->seq > *open && (!*open || (here ? o->seq == d->seq + 1 : o->seq > d->seq)));
+	*open = d->seq;
+	ledger_record_free(d);
+	ledger_record_free(o);
+	return here;
+}
+
+/* Whether the caller writes or the thread does, it is one chain; and the caller neither waits for a lock nor goes on
+ * after a record that is not the ledger's own. */
+TEST(ledger_written_by_the_caller)
+{
+	char *dir = fresh();
+	struct box b;
+	CLEAN_BUF struct buf out = BUF_INIT;
+	sqlite3 *db;
+	uint64_t open = 0;
+	int here = 0, n = 0;
+	CHECK_INT(open_box(&b, dir, 0, false), 0);
+	for (int64_t end = clock_mono_ms() + 120000; (here < 50 || n < 300) && clock_mono_ms() < end; n++)
+		here += write_pair(&b, &open);
+	CHECK(here >= 50 && n > here); /* the thread was asked, too: checkpoints are its own */
+	struct ledger_head before, after;
+	struct ledger_record *r = ledger_record_new("decision");
+	CLEAN_FREE char *path = xasprintf("%s/ledger.db", dir);
+	CHECK_INT(sqlite3_open(path, &db), 0);
+	CHECK_INT(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), 0);
+	ledger_head(b.l, &before);
+	CHECK(!ledger_write(b.l, r));
+	ledger_head(b.l, &after);
+	CHECK(before.seq == after.seq && !after.failing);
+	CHECK_INT(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), 0);
+	sqlite3_close(db);
+	ledger_sync_each(b.l, true);
+	CHECK(!ledger_write(b.l, r)); /* it would wait for the disk */
+	ledger_sync_each(b.l, false);
+	bool again = false; /* once the thread has written without waiting for the disk */
+	for (int64_t end = clock_mono_ms() + 120000; !again && clock_mono_ms() < end;)
+		again = write_pair(&b, &open);
+	CHECK(again);
+	CHECK_INT(check_dir(dir, NULL, &out), 0);
+	run_sql(dir, "INSERT INTO records SELECT seq+1, off, line, hash FROM records WHERE seq=(SELECT max(seq) FROM "
+		     "records)");
+	CHECK(!ledger_write(b.l, r));
+	CHECK_INT(ledger_append_wait(b.l, r, NULL), -EBADMSG);
+	CHECK(!ledger_write(b.l, r)); /* nor while it fails */
+	ledger_record_free(r);
+	close_box(&b);
+	CHECK_INT(check_dir(dir, NULL, &out), -EBADMSG);
+	gone(dir);
+}
+
 static void export_to(const char *dir, const char *path)
 {
 	struct box b;
