@@ -84,8 +84,10 @@ static int spawn(const struct sandbox_spec *spec, const struct place *p, struct 
 {
 	CLEAN_BUF struct buf words = BUF_INIT;
 	const char *self = paths_program(spec->paths);
-	const char *argv[] = {self,	"tool-daemon", "--socket", p->socket, "--home", p->home, "--jobs", p->jobs,
-			      "--lock", p->lock,       "--log",	   p->log,    "--net",	p->net,	 NULL};
+	CLEAN_FREE char *busy = xasprintf("%s/busy", p->folder);
+	const char *argv[] = {self,	"tool-daemon", "--busy", busy,	  "--socket", p->socket,
+			      "--home", p->home,       "--jobs", p->jobs, "--lock",   p->lock,
+			      "--log",	p->log,	       "--net",	 p->net,  NULL};
 	struct child c = {.argv = argv,
 			  .errout = &words,
 			  .max = 4096,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -12,6 +13,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
+#include "backend/base/text.h"
 #include "backend/base/utf8.h"
 #include "driver.h"
 #include "env_call.h"
@@ -317,4 +319,38 @@ int env_shutdown(struct env *env, struct err *err)
 {
 	env_request(env, WIRE_SHUTDOWN);
 	return env_call(env, NULL, 0, NULL, err);
+}
+
+static int ask_busy(struct env *env, struct env_busy *out, struct err *err)
+{
+	struct wire_msg m;
+	CLEAN_BUF struct buf clean = BUF_INIT;
+	env_request(env, WIRE_BUSY);
+	int rc = env_call(env, NULL, 0, &m, err);
+	if (rc)
+		return rc;
+	CLEAN_FREE char *text = wire_text(&m, WIRE_TEXT);
+	uint64_t state = wire_num(&m, WIRE_STATE, 1), cpu = wire_num(&m, WIRE_SIZE, UINT64_MAX);
+	utf8_clean(&clean, text ? text : "", text ? strlen(text) : 0);
+	size_t n = clean.n;
+	while (n >= sizeof out->words || (n && n < clean.n && ((unsigned char)clean.p[n] & 0xc0) == 0x80))
+		n--; /* cut where a character begins */
+	buf_cut(&clean, n);
+	*out = (struct env_busy){.busy = state != 0, .cpu_ms = cpu < INT64_MAX ? (int64_t)cpu : -1};
+	snprintf(out->words, sizeof out->words, "%s", buf_str(&clean));
+	text_one_line(out->words, sizeof out->words - 1);
+	return 0;
+}
+
+int env_busy(const struct paths *paths, const char *kind, int64_t id, int ms, struct env_busy *out, struct err *err)
+{
+	struct env *env = NULL;
+	int64_t end = clock_mono_ms() + ms;
+	int rc = env_open_within(paths, id, ms, NULL, &env, err);
+	if (rc)
+		return rc;
+	env_hurry(env, (int)(end - clock_mono_ms()));
+	rc = ask_busy(env, out, err);
+	env_close(env);
+	return rc;
 }

@@ -147,6 +147,16 @@ int env_has_environ(struct env *env, bool *has, struct err *err);
  * -EINVAL: an entry without a name, or more than 256 entries or 64 KiB. */
 int env_set_environ(struct env *env, const char *const *pairs, struct err *err);
 
+/* What the sandbox says of itself, for whoever would let it rest (guest/busy.h). A tool daemon of an older program
+ * knows nothing of it: -ENOSYS. */
+struct env_busy {
+	bool busy;
+	int64_t cpu_ms;	 /* processor time of all that runs in it, since it began; -1: not told */
+	char words[120]; /* by what it is busy, on one line; the sandbox's own words */
+};
+/* Asks over a connection of its own, all within ms. A sandbox that is paused would go on. */
+int env_busy(const struct paths *paths, const char *kind, int64_t id, int ms, struct env_busy *out, struct err *err);
+
 /* Every exec is a job with an id that the tool daemon keeps, with its output and exit code, until it is
  * acknowledged. Standard output and standard error go, in the order written, to one file of the job. */
 struct env_exec {

@@ -54,6 +54,7 @@ enum wire_op {
 	WIRE_SHUTDOWN,	  /* ends all jobs and the daemon; in a VM powers off. The answer comes first */
 	WIRE_SET_ENVIRON, /* ENVIRON*: base environment of all later jobs */
 	WIRE_HAS_ENVIRON, /* -> STATE: 1 if one was set */
+	WIRE_BUSY,	  /* -> STATE: 1 if something says that it works, SIZE? (processor time in ms), TEXT */
 	WIRE_OPS,
 };
 

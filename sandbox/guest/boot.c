@@ -24,6 +24,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
+#include "busy.h"
 #include "proc.h"
 
 #define DISK	     "/dev/vda"
@@ -228,6 +229,32 @@ void boot_add_entropy(const void *p, size_t n)
 		ioctl(fd, RNDRESEEDCRNG); /* else what the generator gives next may still be the same as a clone's */
 }
 
+/* Where programs say that they work (busy.h), and what that is, for whoever looks around in here. */
+static void make_busy(void)
+{
+	static const char words[] =
+		"busy/  While nothing is asked of this machine, it is paused after a while, and later written to "
+		"disk.\n"
+		"       A file in here says that something works all the same:  echo $$ >/run/berthfs/busy/NAME\n"
+		"       It counts while the process with that number lives; with anything else in it, for 10 minutes\n"
+		"       after it was last written. Remove it when the work is done.\n";
+	mkdir("/run/berthfs", 0755);
+	mkdir(BUSY_FOLDER, 0755);
+	if (chmod(BUSY_FOLDER, 01777) || file_write("/run/berthfs/README", words, sizeof words - 1, 0644, NULL))
+		boot_say("cannot make %s: %s", BUSY_FOLDER, strerror(errno));
+}
+
+int64_t boot_cpu_ms(void)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	long long t[8] = {0}; /* user, nice, system, idle, iowait, irq, softirq, steal; ticks */
+	if (file_read("/proc/stat", &b, 65536, NULL) ||
+	    sscanf(buf_str(&b), "cpu %lld %lld %lld %lld %lld %lld %lld %lld", t, t + 1, t + 2, t + 3, t + 4, t + 5,
+		   t + 6, t + 7) != 8)
+		return -1;
+	return (t[0] + t[1] + t[2] + t[5] + t[6]) * 1000 / sysconf(_SC_CLK_TCK);
+}
+
 void boot_up(void)
 {
 	char text[64];
@@ -245,6 +272,7 @@ void boot_up(void)
 	take_console();
 	chmod("/tmp", 01777); /* on the disk: a build's temporary files are larger than a small machine's memory */
 	dev_links();
+	make_busy();
 	loopback_up();
 	set_name();
 	if (boot_option("berthfs.time", text, sizeof text))

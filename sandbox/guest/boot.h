@@ -19,6 +19,7 @@ __attribute__((format(printf, 1, 2), noreturn)) void boot_fail(const char *fmt, 
 __attribute__((format(printf, 1, 2))) void boot_say(const char *fmt, ...);
 
 void boot_set_clock(int64_t real_ms); /* unless it is right within a second */
+int64_t boot_cpu_ms(void);	      /* that the machine's processors have worked, all together; -1: cannot be told */
 void boot_add_entropy(const void *p, size_t n);
 /* SIGTERM to all, a little time, then nothing may be left but us: the caller ends that. */
 void boot_terminate_all(void);

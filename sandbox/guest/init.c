@@ -21,6 +21,7 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "boot.h"
+#include "busy.h"
 #include "sandbox/mux.h"
 #include "sandbox/net.h"
 #include "tools.h"
@@ -165,6 +166,8 @@ static void start(struct init *init)
 					       .gid = GUEST_GID,
 					       .user = "agent",
 					       .cgroup = make_cgroup()},
+				      .busy = BUSY_FOLDER,
+				      .cpu_ms = boot_cpu_ms,
 				      .hello = on_hello,
 				      .shutdown = on_shutdown,
 				      .arg = init};

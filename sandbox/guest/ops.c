@@ -9,6 +9,7 @@
 
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
+#include "busy.h"
 #include "conn.h"
 
 #define WAIT_MAX (10 * 60 * 1000) /* longest wait of one POLL, ms */
@@ -259,6 +260,19 @@ static int op_has_environ(struct conn *c, const struct wire_msg *m, struct err *
 	return 0;
 }
 
+static int op_busy(struct conn *c, const struct wire_msg *m, struct err *err)
+{
+	const struct tools_config *t = c->config;
+	CLEAN_BUF struct buf words = BUF_INIT;
+	bool busy = busy_look(t->busy, c->jobs, &words);
+	int64_t cpu = t->cpu_ms ? t->cpu_ms() : -1;
+	wire_add_num(&c->out, WIRE_STATE, busy);
+	if (cpu >= 0)
+		wire_add_num(&c->out, WIRE_SIZE, (uint64_t)cpu);
+	wire_add_text(&c->out, WIRE_TEXT, buf_str(&words));
+	return 0;
+}
+
 static const struct op {
 	int (*run)(struct conn *c, const struct wire_msg *m, struct err *err);
 	bool as_user; /* with the file rights of the tools' user */
@@ -279,6 +293,7 @@ static const struct op {
 	[WIRE_SHUTDOWN] = {op_shutdown, false},
 	[WIRE_SET_ENVIRON] = {op_set_environ, false},
 	[WIRE_HAS_ENVIRON] = {op_has_environ, false},
+	[WIRE_BUSY] = {op_busy, false},
 };
 
 int ops_run(struct conn *c, const struct wire_msg *m, struct err *err)

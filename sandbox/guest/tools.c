@@ -32,6 +32,7 @@ int tools_new(const struct tools_config *config, struct tools **out, struct err 
 	t->config = *config;
 	t->config.jobs.home = xstrdup(config->jobs.home);
 	t->config.url = xstrdup(config->url);
+	t->config.busy = xstrdup(config->busy);
 	t->protect = protect_new(t->config.jobs.home);
 	*out = t;
 	return jobs_new(&config->jobs, &t->jobs, err);

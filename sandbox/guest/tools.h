@@ -11,6 +11,8 @@
 struct tools_config {
 	const char *url;	 /* of the gateway as programs here reach it, or NULL */
 	struct jobs_config jobs; /* home and drop, uid, gid also hold for file requests */
+	const char *busy;	 /* folder of busy.h, or NULL */
+	int64_t (*cpu_ms)(void); /* processor time of all that runs here since it began; NULL: cannot be told */
 	/* Host's time (ms since 1970) and random bytes, at each hello; NULL: not wanted. Any thread. */
 	void (*hello)(void *arg, int64_t time_ms, const void *entropy, size_t n);
 	/* SHUTDOWN was asked for and answered; everything must end now. Any thread, may be called more than once. */

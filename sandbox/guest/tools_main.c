@@ -25,7 +25,7 @@
 #include "tools.h"
 
 struct daemon {
-	const char *socket, *home, *jobs, *lock, *log, *net;
+	const char *socket, *home, *jobs, *lock, *log, *net, *busy;
 	int listen, signals, stop, ready;
 	struct tools *tools;
 };
@@ -62,8 +62,9 @@ static int parse(int argc, char **argv, struct daemon *d)
 	const struct {
 		const char *name;
 		const char **value;
-	} options[] = {{"--socket", &d->socket}, {"--home", &d->home}, {"--jobs", &d->jobs},
-		       {"--lock", &d->lock},	 {"--log", &d->log},   {"--net", &d->net}};
+	} options[] = {{"--socket", &d->socket}, {"--home", &d->home}, {"--jobs", &d->jobs}, {"--lock", &d->lock},
+		       {"--log", &d->log},	 {"--net", &d->net},   {"--busy", &d->busy}};
+	d->busy = ""; /* may be left out */
 	for (int i = 0; i < argc; i++)
 		for (size_t o = 0; o < ARRAY_LEN(options); o++)
 			if (!strcmp(argv[i], options[o].name) && i + 1 < argc)
@@ -114,6 +115,7 @@ static int begin(struct daemon *d, struct err *err)
 	int port = rc ? rc : relay_start(d->net, err);
 	CLEAN_FREE char *url = xasprintf("http://127.0.0.1:%d", port);
 	config.url = url;
+	config.busy = *d->busy ? d->busy : NULL;
 	rc = port < 0 ? port : 0;
 	rc = rc ? rc : tools_new(&config, &d->tools, err);
 	if (rc)
