@@ -242,8 +242,7 @@ static int check_models(struct call *k, bool anthropic, struct denial *d)
 
 static void record_allowed(struct call *k, struct ledger_record *r)
 {
-	unsigned char h[32];
-	char hex[65];
+	char hex[SHA_HEX + 1];
 	record_who(r, k->token);
 	ledger_text(r, "method", api_method(k->ask.api));
 	ledger_text(r, "target", api_path(k->ask.api));
@@ -253,8 +252,7 @@ static void record_allowed(struct call *k, struct ledger_record *r)
 	ledger_int(r, "reserved_tokens", k->hold.tokens);
 	ledger_int(r, "reserved_nano", k->hold.nano);
 	ledger_int(r, "bytes", (int64_t)k->body.n);
-	EVP_Digest(buf_str(&k->body), k->body.n, h, NULL, EVP_sha256(), NULL);
-	ledger_hex(h, sizeof h, hex);
+	sha_hex(&k->gw->sha, buf_str(&k->body), k->body.n, hex);
 	ledger_text(r, "sha256", hex);
 }
 
@@ -456,10 +454,8 @@ void call_outcome(struct call *k, const char *result)
 	ledger_int(r, "bytes", (int64_t)k->bytes);
 	ledger_int(r, "ms", clock_mono_ms() - k->started_ms);
 	if (k->hash) {
-		unsigned char h[32];
-		char hex[65];
-		EVP_DigestFinal_ex(k->hash, h, NULL);
-		ledger_hex(h, sizeof h, hex);
+		char hex[SHA_HEX + 1];
+		sha_end(k->hash, hex);
 		ledger_text(r, "sha256", hex);
 	}
 	k->gw->activity_ms = clock_mono_ms();

@@ -1,27 +1,7 @@
 /* The chain's arithmetic: hash of a line after the one before, and the exported form of a line. Any thread. */
-#include <errno.h>
 #include <string.h>
 
 #include "ledger_private.h"
-
-int chain_init(struct chain *c, struct err *err)
-{
-	/* Fetched once: a fetch for each hash costs more than the hash */
-	c->md = EVP_MD_fetch(NULL, "SHA256", NULL);
-	c->ctx = EVP_MD_CTX_new();
-	if (c->md && c->ctx)
-		return 0;
-	chain_release(c);
-	return err_set(err, ENOSYS, "the crypto library has no SHA-256");
-}
-
-void chain_release(struct chain *c)
-{
-	EVP_MD_CTX_free(c->ctx);
-	EVP_MD_free(c->md);
-	c->ctx = NULL;
-	c->md = NULL;
-}
 
 void chain_zero(char *hash)
 {
@@ -39,14 +19,12 @@ void ledger_hex(const unsigned char *p, size_t n, char *out)
 	out[2 * n] = 0;
 }
 
-void chain_next(struct chain *c, char *hash, const char *line, size_t n)
+void chain_next(struct sha *sha, char *hash, const char *line, size_t n)
 {
-	unsigned char d[EVP_MAX_MD_SIZE];
-	EVP_DigestInit_ex2(c->ctx, c->md, NULL);
-	EVP_DigestUpdate(c->ctx, hash, LEDGER_HEX);
-	EVP_DigestUpdate(c->ctx, line, n);
-	EVP_DigestFinal_ex(c->ctx, d, NULL);
-	ledger_hex(d, LEDGER_HEX / 2, hash);
+	EVP_DigestInit_ex2(sha->ctx, sha->md, NULL);
+	EVP_DigestUpdate(sha->ctx, hash, LEDGER_HEX);
+	EVP_DigestUpdate(sha->ctx, line, n);
+	sha_end(sha->ctx, hash);
 }
 
 void chain_export(struct buf *out, const char *line, size_t n, const char *hash)

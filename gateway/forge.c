@@ -432,11 +432,9 @@ void pull_begin(struct conn *c)
 		pull_free(p);
 		return;
 	}
-	unsigned char h[32];
-	char hex[65];
+	char hex[SHA_HEX + 1];
 	build_body(p);
-	EVP_Digest(p->out.p, p->out.n, h, NULL, EVP_sha256(), NULL);
-	ledger_hex(h, sizeof h, hex);
+	sha_hex(&p->gw->sha, p->out.p, p->out.n, hex);
 	struct ledger_record *r = ledger_record_new("decision");
 	record_who(r, p->token);
 	ledger_text(r, "method", "POST");

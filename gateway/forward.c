@@ -520,8 +520,7 @@ void forward_start(struct call *k)
 	snprintf(url, sizeof url, "%s%s%s%s", k->ask.provider->url, api_path(k->ask.api), *k->query ? "?" : "",
 		 k->query);
 	k->easy = g->n_spare ? g->spare[--g->n_spare] : handle_new();
-	k->hash = EVP_MD_CTX_new();
-	EVP_DigestInit_ex(k->hash, EVP_sha256(), NULL);
+	k->hash = sha_begin(&g->sha);
 	scrub_start(&k->scrub, g->keys, k->ask.provider->key);
 	if (!k->easy || headers(k)) {
 		deny_instead(k, 503, "memory",

@@ -12,6 +12,7 @@
 #include "ledger.h"
 #include "meter.h"
 #include "policy.h"
+#include "sha.h"
 #include "token.h"
 #include "usage.h"
 
@@ -83,6 +84,7 @@ struct gw {
 	CURL *spare[64];
 	int n_spare;
 	struct keys *keys;
+	struct sha sha;
 	struct tokens tokens;
 	struct meter meter;
 	struct meter_gathered gathered; /* of who writes the ledger */

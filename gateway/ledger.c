@@ -23,8 +23,8 @@
 #define DROP_AT_ONCE  2000	  /* old records deleted in one commit */
 #define CHECKPOINT_MS (60 * 1000) /* after so long a checkpoint follows new records */
 #define LATE_MS	      200	  /* outcomes that could not be written are tried again so often */
-#define SLOW_US	      2000	  /* a commit of so long shows a disk that is busy */
-#define SLOW_MS	      1000	  /* then callers leave it to the thread for so long */
+#define SLOW_US	      5000	  /* a commit of so long shows a disk that is busy */
+#define SLOW_MS	      250	  /* then callers leave it to the thread for so long */
 
 /* ---- one commit ---- */
 
@@ -79,7 +79,7 @@ int ledger_add(struct ledger *l, const struct buf *fields, struct err *err)
 	buf_adds(line, "\",");
 	buf_add(line, fields->p, fields->n);
 	buf_addc(line, '}');
-	chain_next(&l->chain, s->hash, line->p, line->n);
+	chain_next(&l->sha, s->hash, line->p, line->n);
 	s->seq++;
 	sqlite3_stmt *st = l->st[INSERT];
 	sqlite3_bind_int64(st, 1, (sqlite3_int64)s->seq);

@@ -123,7 +123,7 @@ static int load_end(struct ledger *l, struct err *err)
 		if (n++ || seq == 1) {
 			if (seq == 1)
 				chain_zero(l->now.hash);
-			chain_next(&l->chain, l->now.hash, line, bytes);
+			chain_next(&l->sha, l->now.hash, line, bytes);
 		} else {
 			snprintf(l->now.hash, sizeof l->now.hash, "%s", hash);
 		}
@@ -180,7 +180,7 @@ static int start(struct ledger *l, int *unknown, struct err *err)
 	l->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (l->lock_fd < 0 || flock(l->lock_fd, LOCK_EX | LOCK_NB))
 		return err_set(err, EBUSY, "another gateway writes the ledger in %s", l->config.dir);
-	if ((rc = chain_init(&l->chain, err)) || (rc = sign_load(key, pub, &l->key, err)) || (rc = open_db(l, err)) ||
+	if ((rc = sha_init(&l->sha, err)) || (rc = sign_load(key, pub, &l->key, err)) || (rc = open_db(l, err)) ||
 	    (rc = load_end(l, err)))
 		return rc;
 	if (!l->now.seq && (rc = begin_chain(l, err)))
@@ -232,7 +232,7 @@ void ledger_close(struct ledger *l)
 	sqlite3_close(l->reader);
 	sqlite3_close(l->db);
 	sign_free(l->key);
-	chain_release(&l->chain);
+	sha_release(&l->sha);
 	fd_close(&l->lock_fd);
 	queue_release(&l->in);
 	pthread_mutex_destroy(&l->mutex);

@@ -1,22 +1,16 @@
 /* Shared by the ledger's files: the chain's hash, the key that signs it, the thread that syncs. */
 #pragma once
-#include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "backend/base/clock.h"
 #include "ledger.h"
+#include "sha.h"
 
 /* ---- chain.c: hashing and exported form ---- */
 
-struct chain {
-	EVP_MD *md;
-	EVP_MD_CTX *ctx;
-};
-int chain_init(struct chain *c, struct err *err);
-void chain_release(struct chain *c);
 /* hash := SHA-256(hash || line), in hex; hash has LEDGER_HEX + 1 bytes. */
-void chain_next(struct chain *c, char *hash, const char *line, size_t n);
+void chain_next(struct sha *sha, char *hash, const char *line, size_t n);
 void chain_zero(char *hash);
 void chain_export(struct buf *out, const char *line, size_t n, const char *hash);
 /* The opposite, in place of a copy: the line and its hash within exported text; false if it has no such tail. The line
@@ -78,7 +72,7 @@ struct ledger {
 	pthread_mutex_t writing; /* guards what a commit uses, from here to slow_until; held while one is made */
 	sqlite3 *db;
 	sqlite3_stmt *st[STATEMENTS];
-	struct chain chain;
+	struct sha sha;
 	struct sign_key *key;
 	int lock_fd;
 	char id[20];

@@ -9,7 +9,9 @@ struct ledger_record *ledger_record_new(const char *kind)
 {
 	struct ledger_record *r = xcalloc(1, sizeof *r);
 	buf_reserve(&r->fields, 480);
-	buf_addf(&r->fields, "\"kind\":\"%s\"", kind);
+	buf_adds(&r->fields, "\"kind\":\"");
+	buf_adds(&r->fields, kind);
+	buf_addc(&r->fields, '"');
 	return r;
 }
 
@@ -42,15 +44,29 @@ static void quote(struct buf *out, const char *s)
 	buf_addc(out, '"');
 }
 
-void ledger_text(struct ledger_record *rec, const char *key, const char *text)
+static void add_key(struct ledger_record *rec, const char *key)
 {
 	buf_adds(&rec->fields, ",\"");
 	buf_adds(&rec->fields, key);
 	buf_adds(&rec->fields, "\":");
+}
+
+void ledger_text(struct ledger_record *rec, const char *key, const char *text)
+{
+	add_key(rec, key);
 	quote(&rec->fields, text ? text : "");
 }
 
 void ledger_int(struct ledger_record *rec, const char *key, int64_t n)
 {
-	buf_addf(&rec->fields, ",\"%s\":%lld", key, (long long)n);
+	char text[24];
+	size_t at = sizeof text;
+	uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n;
+	do {
+		text[--at] = (char)('0' + left % 10);
+	} while (left /= 10);
+	if (n < 0)
+		text[--at] = '-';
+	add_key(rec, key);
+	buf_add(&rec->fields, text + at, sizeof text - at);
 }

@@ -174,7 +174,8 @@ static int open_all(struct gw *g, const struct options *o, struct signals *sig, 
 	if (g->epoll < 0 || source_add(g, &sig->source, EPOLLIN))
 		return err_sys(err, errno, "epoll");
 	machine_hosts(&g->registries);
-	if ((rc = keys_open(keys, getenv("CREDENTIALS_DIRECTORY"), &g->keys, err)) || (rc = open_policy(g, err)) ||
+	if ((rc = sha_init(&g->sha, err)) || (rc = tokens_init(&g->tokens, err)) ||
+	    (rc = keys_open(keys, getenv("CREDENTIALS_DIRECTORY"), &g->keys, err)) || (rc = open_policy(g, err)) ||
 	    (rc = open_ledger(g, o, err)) || (rc = forward_init(g, err)) || (rc = resolve_init(g, err)))
 		return rc;
 	return open_sockets(g, o, err);
@@ -213,6 +214,7 @@ static void close_all(struct gw *g, struct err *err)
 	meter_release(&g->meter);
 	meter_gathered_release(&g->gathered);
 	tokens_release(&g->tokens);
+	sha_release(&g->sha);
 	policy_put(g->policy);
 	words_release(&g->registries);
 	keys_close(g->keys);
@@ -245,7 +247,6 @@ int gateway_main(int argc, char **argv)
 				&g->controls,  &g->attached, &g->dead,	&g->again};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
-	tokens_init(&g->tokens);
 	many_descriptors();
 	mallopt(M_MMAP_THRESHOLD, LARGE);      /* else the memory of large bodies stays with the process */
 	mallopt(M_TRIM_THRESHOLD, 16 * LARGE); /* setting the one makes the other small and fixed */

@@ -88,17 +88,26 @@ static struct account *account(struct meter *m, const char *key, int64_t day_end
 	return a;
 }
 
+static struct account *account_of(struct meter *m, char scope, const char *name)
+{
+	char key[160] = {scope, ':'};
+	size_t n = strnlen(name, 150);
+	memcpy(key + 2, name, n);
+	key[n + 2] = 0;
+	return account(m, key, 0);
+}
+
 static void accounts_of(struct meter *m, const char *session, const char *project, struct hold *h)
 {
-	char key[160], day[CLOCK_TEXT];
-	int64_t now = m->real_ms() / 1000;
-	snprintf(key, sizeof key, "s:%.150s", session);
-	h->accounts[SCOPE_SESSION] = account(m, key, 0);
-	snprintf(key, sizeof key, "p:%.150s", project);
-	h->accounts[SCOPE_PROJECT] = account(m, key, 0);
-	clock_rfc3339(now * 1000, day);
-	snprintf(key, sizeof key, "d:%.10s", day);
-	h->accounts[SCOPE_DAY] = account(m, key, now / 86400 * 86400 + 86400);
+	int64_t day = m->real_ms() / 86400000;
+	if (day != m->day_n || !*m->day) {
+		char text[CLOCK_TEXT];
+		snprintf(m->day, sizeof m->day, "d:%.10s", clock_rfc3339(day * 86400000, text));
+		m->day_n = day;
+	}
+	h->accounts[SCOPE_SESSION] = account_of(m, 's', session);
+	h->accounts[SCOPE_PROJECT] = account_of(m, 'p', project);
+	h->accounts[SCOPE_DAY] = account(m, m->day, (day + 1) * 86400);
 }
 
 /* Requests of the last minute. */
@@ -217,17 +226,26 @@ static int size_up(struct meter *m, const struct policy *p, const struct ask *q,
 	return 0;
 }
 
+/* Without the room for keys, most of which stays unused. */
+static void clear_change(struct meter_change *c)
+{
+	for (int s = 0; s < SCOPES; s++)
+		*c->keys[s] = 0;
+	c->tokens = c->nano = c->bytes = c->second = 0;
+	memset(c->rate, 0, sizeof c->rate);
+}
+
 static void keys_of(const struct hold *h, struct meter_change *c)
 {
 	for (int s = 0; s < SCOPES; s++)
-		snprintf(c->keys[s], sizeof c->keys[s], "%s", h->accounts[s]->key);
+		memcpy(c->keys[s], h->accounts[s]->key, strlen(h->accounts[s]->key) + 1); /* made by accounts_of() */
 }
 
 int meter_reserve(struct meter *m, const struct policy *p, const char *session, const char *project,
 		  const struct ask *ask, struct hold *h, struct meter_change *change, struct denial *d)
 {
 	*h = (struct hold){.answer = INT64_MAX};
-	*change = (struct meter_change){0};
+	clear_change(change);
 	accounts_of(m, session, project, h);
 	int rc = check_counts(m, p, h, d), ignored;
 	if (!rc && ask)
@@ -266,7 +284,7 @@ static void add(struct meter *m, struct hold *h, int64_t tokens, int64_t nano)
 void meter_settle(struct meter *m, struct hold *h, const struct price *price, const struct usage *u,
 		  struct meter_change *change)
 {
-	*change = (struct meter_change){0};
+	clear_change(change);
 	if (!h->open)
 		return;
 	int64_t tokens = u ? u->input + u->output + u->cache_read + u->cache_write : h->tokens;
@@ -350,8 +368,9 @@ static struct meter_row *row_of(struct meter_gathered *g, const char *key, int64
 		g->rows = xrealloc(g->rows, g->cap * sizeof *g->rows);
 	}
 	struct meter_row *r = &g->rows[g->n++];
-	*r = (struct meter_row){.second = second};
-	snprintf(r->key, sizeof r->key, "%s", key);
+	r->tokens = r->nano = r->bytes = r->requests = 0;
+	r->second = second;
+	memcpy(r->key, key, strlen(key) + 1); /* both have the same room */
 	return r;
 }
 

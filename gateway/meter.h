@@ -13,7 +13,9 @@ struct account;
 
 struct meter {
 	struct map accounts; /* "s:NAME", "p:NAME", "d:2026-11-29" */
-	sqlite3 *db;	     /* where counters are read from when an account is first used; or NULL */
+	char day[20];	     /* "d:2026-11-29", and its number */
+	int64_t day_n;
+	sqlite3 *db; /* where counters are read from when an account is first used; or NULL */
 	int64_t (*real_ms)(void);
 	int64_t (*mono_ms)(void);
 };

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +17,11 @@ const char token_schema[] =
 	"CREATE TABLE IF NOT EXISTS tokens(hash TEXT PRIMARY KEY, kind INTEGER, session TEXT, project TEXT,"
 	" network INTEGER, created INTEGER, socket TEXT);";
 
-void tokens_init(struct tokens *t)
+int tokens_init(struct tokens *t, struct err *err)
 {
 	*t = (struct tokens){0};
 	list_init(&t->all);
+	return sha_init(&t->sha, err);
 }
 
 struct token *token_get(struct token *token)
@@ -46,7 +46,7 @@ void tokens_release(struct tokens *t)
 	list_each_safe (i, &t->all)
 		token_put(list_entry(i, struct token, link));
 	map_release(&t->by_hash);
-	tokens_init(t);
+	sha_release(&t->sha);
 }
 
 static void hex(const unsigned char *p, size_t n, char *out)
@@ -57,13 +57,6 @@ static void hex(const unsigned char *p, size_t n, char *out)
 		out[2 * i + 1] = digits[p[i] & 15];
 	}
 	out[2 * n] = 0;
-}
-
-static void hash_of(const char *text, size_t n, char out[65])
-{
-	unsigned char d[SHA256_DIGEST_LENGTH];
-	SHA256((const unsigned char *)text, n, d);
-	hex(d, sizeof d, out);
 }
 
 static struct token *add(struct tokens *t, struct token *n)
@@ -90,7 +83,7 @@ struct token *token_mint(struct tokens *t, enum token_kind kind, const char *ses
 			    .session = xstrdup(session),
 			    .project = xstrdup(project),
 			    .socket = xstrdup(socket)};
-	hash_of(out, strlen(out), n->hash);
+	sha_hex(&t->sha, out, strlen(out), n->hash);
 	return add(t, n);
 }
 
@@ -99,7 +92,7 @@ struct token *token_find(struct tokens *t, const char *presented, size_t n)
 	char h[65];
 	if (n != strlen(PREFIX) + 64)
 		return NULL;
-	hash_of(presented, n, h);
+	sha_hex(&t->sha, presented, n, h);
 	/* The map compares hashes, which the caller cannot steer; the last comparison is of fixed time all the same. */
 	struct token *token = map_get(&t->by_hash, h);
 	return token && !token->revoked && !CRYPTO_memcmp(token->hash, h, 64) ? token : NULL;

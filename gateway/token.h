@@ -6,6 +6,7 @@
 #include "backend/base/list.h"
 #include "backend/base/map.h"
 #include "policy.h"
+#include "sha.h"
 
 #define TOKEN_TEXT 72 /* "berth-" and 64 hex digits, with its NUL */
 
@@ -25,12 +26,13 @@ struct token {
 };
 
 struct tokens {
+	struct sha sha;
 	struct list all;
 	struct map by_hash;
 };
 
 extern const char token_schema[];
-void tokens_init(struct tokens *t);
+int tokens_init(struct tokens *t, struct err *err); /* -ENOSYS */
 void tokens_release(struct tokens *t);
 int tokens_load(struct tokens *t, sqlite3 *db, struct err *err);
 /* Makes one; its text, which is kept nowhere, goes to out (TOKEN_TEXT bytes). NULL: no random numbers. */

@@ -22,7 +22,7 @@
 struct run {
 	struct ledger_check *c;
 	struct buf *out;
-	struct chain chain;
+	struct sha sha;
 	struct sign_key *key; /* NULL until known */
 	char id[20];
 	bool have, trusted_start; /* a first record was seen; its own hash had to be taken as it stands */
@@ -105,7 +105,7 @@ static bool again(struct run *r, uint64_t seq, const char *line, size_t n, const
 	if (!r->inner)
 		memcpy(r->inner_hash, hash, sizeof r->inner_hash);
 	else
-		chain_next(&r->chain, r->inner_hash, line, n);
+		chain_next(&r->sha, r->inner_hash, line, n);
 	if ((r->inner && seq != r->inner + 1) || memcmp(r->inner_hash, hash, LEDGER_HEX) ||
 	    (seq == r->seq && memcmp(r->hash, hash, LEDGER_HEX)))
 		return bad(r, "record %llu: it stands twice, and differs", (unsigned long long)seq);
@@ -133,7 +133,7 @@ static bool record(struct run *r, const char *line, size_t n, const char *hash)
 	}
 	memcpy(before, r->hash, sizeof before);
 	if (r->have || seq == 1)
-		chain_next(&r->chain, r->hash, line, n);
+		chain_next(&r->sha, r->hash, line, n);
 	else
 		memcpy(r->hash, hash, sizeof r->hash);
 	r->have = true;
@@ -320,7 +320,7 @@ int ledger_check(struct ledger_check *c, struct buf *out, struct err *err)
 	if (c->expect_head &&
 	    (strlen(c->expect_head) != LEDGER_HEX || strspn(c->expect_head, "0123456789abcdef") != LEDGER_HEX))
 		return err_set(err, EINVAL, "a head is 64 hex digits");
-	int rc = chain_init(&r.chain, err);
+	int rc = sha_init(&r.sha, err);
 	if (!rc)
 		rc = load_key(&r, err);
 	if (!rc && c->dir && !c->file)
@@ -333,7 +333,7 @@ int ledger_check(struct ledger_check *c, struct buf *out, struct err *err)
 	}
 	if (!rc)
 		conclude(&r);
-	chain_release(&r.chain);
+	sha_release(&r.sha);
 	sign_free(r.key);
 	c->seconds = (double)(clock_mono_us() - from) / 1e6;
 	return rc ? rc : r.bad ? -EBADMSG : 0;

@@ -257,7 +257,7 @@ TEST(tokens_survive)
 	sqlite3_exec(db, token_schema, NULL, NULL, NULL);
 	struct tokens t, again;
 	char text[TOKEN_TEXT], second[TOKEN_TEXT];
-	tokens_init(&t);
+	CHECK_INT(tokens_init(&t, NULL), 0);
 	struct token *a = token_mint(&t, TOKEN_ENGINE, "7", "app", EGRESS_NONE, NULL, text);
 	struct token *b = token_mint(&t, TOKEN_SANDBOX, "7", "app", EGRESS_REGISTRIES, "/x.sock", second);
 	CHECK(a && b && strcmp(text, second) && strlen(text) == 70);
@@ -268,7 +268,7 @@ TEST(tokens_survive)
 	CHECK(!token_find(&t, text, strlen(text)));
 	text[40] ^= 1;
 	CHECK(token_named(&t, "zzzzzzzz") == NULL);
-	tokens_init(&again);
+	CHECK_INT(tokens_init(&again, NULL), 0);
 	CHECK_INT(tokens_load(&again, db, NULL), 0);
 	struct token *back = token_find(&again, second, strlen(second));
 	CHECK(back && back->network == EGRESS_REGISTRIES && !strcmp(back->socket, "/x.sock") &&
@@ -280,7 +280,7 @@ TEST(tokens_survive)
 	CHECK(back->revoked);
 	token_put(back);
 	tokens_release(&again);
-	tokens_init(&again);
+	CHECK_INT(tokens_init(&again, NULL), 0);
 	tokens_load(&again, db, NULL);
 	CHECK(!token_find(&again, second, strlen(second)) && token_find(&again, text, strlen(text)));
 	tokens_release(&again);
