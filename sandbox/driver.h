@@ -15,6 +15,7 @@ struct driver {
 	int (*destroy)(const struct paths *paths, int64_t id, struct err *err);
 	int (*copy)(const struct sandbox_copy *c, struct err *err); /* or NULL */
 	void (*describe)(enum sandbox_state state, char out[64]);
+	int (*save)(const struct paths *paths, int64_t id, const char *folder, bool *alone, struct err *err);
 };
 
 extern const struct driver driver_dir, driver_vm;

@@ -99,19 +99,37 @@ static int spawn(const struct sandbox_spec *spec, const struct place *p, struct 
 	return rc;
 }
 
+/* The home folder, empty or as a template has it. */
+static int make_home(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	if (!spec->template || file_exists(p->home))
+		return dir_make(p->home, 0755, err);
+	CLEAN_BUF struct buf words = BUF_INIT;
+	CLEAN_FREE char *from = xasprintf("%s/home", spec->template);
+	CLEAN_FREE char *new = xasprintf("%s.new", p->home);
+	const char *argv[] = {"cp", "-a", "--reflink=auto", "--", from, new, NULL};
+	int rc = dir_remove(new, err);
+	rc = rc ? rc : child_run(&(struct child){.argv = argv, .errout = &words, .cancel = spec->cancel}, err);
+	if (rc > 0)
+		rc = err_set(err, EIO, "the template %s cannot be copied: %s", from, buf_str(&words));
+	if (!rc && rename(new, p->home))
+		rc = err_sys(err, errno, "cannot make %s", p->home);
+	return rc;
+}
+
 static int up(const struct sandbox_spec *spec, struct err *err)
 {
 	CLEAN_PLACE struct place p = place(spec->paths, spec->id);
 	CLEAN_FREE char *parent = xasprintf("%s/sandboxes", spec->paths->state);
 	int rc = dir_make(parent, 0700, err);
 	rc = rc ? rc : dir_make(p.folder, 0700, err);
-	rc = rc ? rc : dir_make(p.home, 0755, err);
 	if (rc)
 		return rc;
 	CLEAN_FD int turn = take_turn(&p, err);
 	if (turn < 0)
 		return turn;
-	rc = net_note(p.net, spec->net, err);
+	rc = make_home(spec, &p, err);
+	rc = rc ? rc : net_note(p.net, spec->net, err);
 	if (!rc && !tools_lock_holder(p.lock)) {
 		sandbox_say(spec, "starting the tool daemon");
 		rc = spawn(spec, &p, err);
@@ -186,6 +204,22 @@ static int copy(const struct sandbox_copy *c, struct err *err)
 	return rc ? rc : sandbox_copy_tree(source, target, c->cancel, err);
 }
 
+static int save(const struct paths *paths, int64_t id, const char *folder, bool *alone, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	CLEAN_FREE char *to = xasprintf("%s/home", folder);
+	*alone = true;
+	if (!file_exists(p.home))
+		return file_exists(to) ? 0 : err_set(err, ENOENT, "sandbox %" PRId64 " has no home folder", id);
+	CLEAN_FD int turn = take_turn(&p, err);
+	if (turn < 0)
+		return turn;
+	if (tools_lock_holder(p.lock))
+		return err_set(err, EBUSY, "sandbox %" PRId64 " runs: it has to be down to be saved", id);
+	int rc = dir_make(folder, 0700, err);
+	return rc || !rename(p.home, to) ? rc : err_sys(err, errno, "cannot save %s", p.home);
+}
+
 static void describe(enum sandbox_state s, char out[64])
 {
 	snprintf(out, 64, "dir %s", s == SANDBOX_NONE ? "none" : s == SANDBOX_DOWN ? "down" : "running");
@@ -198,4 +232,5 @@ const struct driver driver_dir = {.kind = "dir",
 				  .down = down,
 				  .destroy = destroy,
 				  .copy = copy,
-				  .describe = describe};
+				  .describe = describe,
+				  .save = save};

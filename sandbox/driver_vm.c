@@ -26,6 +26,7 @@
 #include "net.h"
 #include "process.h"
 #include "qemu.h"
+#include "template.h"
 
 #define CANCEL_MS     50
 #define REACH_MS      1000
@@ -183,23 +184,41 @@ static int make_overlay(const char *base, const char *disk, struct err *err)
 	return rc;
 }
 
-/* The image folder is noted before the disk is there, and counts as used from then on. */
-static int make_disk(const struct sandbox_spec *spec, const char *image, struct err *err)
+/* The image folder is noted before the disk is there, and counts as used from then on. bases: see keeper.h; the first
+ * of them holds the backing file. */
+static int make_disk(const struct sandbox_spec *spec, const char *image, const char *bases, struct err *err)
 {
 	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
 	CLEAN_FREE char *note = in_folder(spec->paths, spec->id, "image");
 	CLEAN_FREE char *disk = in_folder(spec->paths, spec->id, "disk.qcow2");
 	CLEAN_FREE char *line = xasprintf("%s\n", image);
-	CLEAN_FREE char *base = xasprintf("%s/disk.qcow2", image);
+	CLEAN_FREE char *list = in_folder(spec->paths, spec->id, "bases");
+	CLEAN_FREE char *base = *bases ? xasprintf("%.*s/disk.qcow2", (int)strcspn(bases, "\n"), bases)
+				       : xasprintf("%s/disk.qcow2", image);
 	int rc = file_write(note, line, strlen(line), 0600, err);
 	if (!rc)
 		rc = image_use(image, folder, err);
+	if (!rc)
+		rc = file_write(list, bases, strlen(bases), 0600, err);
 	return rc ? rc : make_overlay(base, disk, err);
+}
+
+static int create_from(const struct sandbox_spec *spec, struct err *err)
+{
+	CLEAN_FREE char *image = NULL;
+	CLEAN_BUF struct buf bases = BUF_INIT;
+	CLEAN_FD int hold = image_hold(spec->paths, err);
+	if (hold < 0)
+		return hold;
+	int rc = template_bases(spec->template, &image, &bases, err);
+	return rc ? rc : make_disk(spec, image, buf_str(&bases), err);
 }
 
 /* Builds the base image if there is none, and makes the disk while nobody can remove the image. */
 static int create(const struct sandbox_spec *spec, struct err *err)
 {
+	if (spec->template)
+		return create_from(spec, err);
 	for (int tries = 0;; tries++) {
 		struct image im = {0};
 		CLEAN_FD int hold = image_hold(spec->paths, err);
@@ -207,7 +226,7 @@ static int create(const struct sandbox_spec *spec, struct err *err)
 			return hold;
 		int rc = image_current(spec->paths, &im, err);
 		if (!rc) {
-			rc = make_disk(spec, im.dir, err);
+			rc = make_disk(spec, im.dir, "", err);
 			image_release(&im);
 			return rc;
 		}
@@ -493,6 +512,16 @@ static int destroy(const struct paths *paths, int64_t id, struct err *err)
 	return dir_remove(folder, err);
 }
 
+static int save(const struct paths *paths, int64_t id, const char *to, bool *alone, struct err *err)
+{
+	CLEAN_BUF struct buf status = BUF_INIT;
+	CLEAN_FREE char *folder = folder_of(paths, id);
+	bool runs = !ask(paths, id, "status\n", STATUS_MS, &status, NULL);
+	if (runs || !lock_free(paths, id, STATUS_MS)) /* a QEMU whose keeper is dead ends soon */
+		return err_set(err, EBUSY, "the VM %lld runs: it has to be down to be saved", (long long)id);
+	return template_save(paths, folder, to, alone, err);
+}
+
 static void describe(enum sandbox_state s, char out[64])
 {
 	static const char *const words[] = {"vm none", "vm down", "vm running tcg", "vm paused", "vm hibernated"};
@@ -507,4 +536,5 @@ const struct driver driver_vm = {.kind = "vm",
 				 .resume = resume_vm,
 				 .down = down,
 				 .destroy = destroy,
-				 .describe = describe};
+				 .describe = describe,
+				 .save = save};

@@ -78,6 +78,13 @@ void jail_begin(const struct jail *j, struct jail_args *a)
 		words(a, "--ro-bind", j->open, j->open);
 	if (j->image)
 		words(a, "--ro-bind", j->image, j->image);
+	for (const char *line = j->bases; line && *line && a->owned < (int)ARRAY_LEN(a->own);) {
+		size_t n = strcspn(line, "\n");
+		a->own[a->owned] = xstrndup(line, n);
+		words(a, "--ro-bind", a->own[a->owned], a->own[a->owned]);
+		a->owned++;
+		line += n + (line[n] == '\n');
+	}
 	if (j->disk)
 		words(a, "--bind", j->disk, j->disk);
 	word(a, "--");

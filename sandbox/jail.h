@@ -7,12 +7,13 @@
 
 struct jail {
 	const char *image; /* folder that is shown read-only: kernel, initrd, the disk that overlays lie on */
+	const char *bases; /* more folders that are shown read-only, one a line; at most four. May be NULL */
 	const char *disk;  /* the one file that may be written */
 	const char *open;  /* folder of QEMU where it is not below /usr, or NULL */
 };
 
 struct jail_args {
-	const char *v[64];
+	const char *v[96];
 	char *own[16]; /* those that are ours to free */
 	int n, owned;
 };

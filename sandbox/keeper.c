@@ -332,9 +332,13 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 	CLEAN_FREE char *pid = xasprintf("%s/keeper.pid", o->folder);
 	CLEAN_FREE char *ended = xasprintf("%s/ended", o->folder);
 	CLEAN_FREE char *self = xasprintf("%d %llu\n", (int)getpid(), process_start(getpid()));
+	CLEAN_FREE char *note = xasprintf("%s/bases", o->folder);
+	CLEAN_BUF struct buf bases = BUF_INIT;
+	file_read(note, &bases, 65536, NULL); /* none: the disk lies on the image alone */
 	const struct qemu_spec spec = {.vmlinux = o->vmlinux,
 				       .initrd = o->initrd,
 				       .disk = disk,
+				       .bases = buf_str(&bases),
 				       .host = o->host,
 				       .cpus = o->cpus,
 				       .memory_mib = o->memory_mib,

@@ -1,7 +1,8 @@
 /* What the driver of kind vm and the keeper of one VM agree on. The keeper is a process of its own, parent of one QEMU.
  *
  * Files of one sandbox, in the folder STATE/sandboxes/ID (0700):
- *	disk.qcow2   the overlay; its backing file is in the image folder
+ *	disk.qcow2   the overlay; its backing file is in the image folder, or in that of a template
+ *	bases        the folders of templates that the disk lies on, nearest first, one a line; none: only the image
  *	image        the image folder it was made from, one line
  *	lock         flock, held by the keeper and inherited by QEMU: whoever wants to run this disk needs it first
  *	socket       path of the socket that the keeper listens on, one line; SIGHUP makes it read this again

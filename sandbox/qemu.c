@@ -185,7 +185,7 @@ static pid_t spawn(const struct qemu_spec *spec, int port, int qmp, int console,
 	__attribute__((cleanup(jail_release))) struct jail_args jail = {.n = 0};
 	CLEAN_FREE char *image = xstrndup(spec->vmlinux, (size_t)(strrchr(spec->vmlinux, '/') - spec->vmlinux));
 	CLEAN_FREE char *open = elsewhere();
-	jail_begin(&(struct jail){.image = image, .disk = spec->disk, .open = open}, &jail);
+	jail_begin(&(struct jail){.image = image, .bases = spec->bases, .disk = spec->disk, .open = open}, &jail);
 	command_line(spec, &args);
 	const char *argv[ARRAY_LEN(args.v) + ARRAY_LEN(jail.v) + 1] = {NULL};
 	memcpy(argv, jail.v, (size_t)jail.n * sizeof *argv);

@@ -10,6 +10,7 @@
 struct qemu_spec {
 	const char *vmlinux, *initrd; /* absolute, in one folder: it is shown to QEMU read-only */
 	const char *disk;	      /* qcow2; absolute */
+	const char *bases;	      /* folders that its backing files are in beside that of vmlinux, one a line */
 	const char *host;	      /* host name of the guest */
 	int cpus, memory_mib;
 	int lock_fd; /* kept open by QEMU, so that the lock outlives a keeper that is killed */

@@ -120,6 +120,23 @@ bool sandbox_copies(const char *kind)
 	return d && d->copy;
 }
 
+bool sandbox_can_save(const char *kind)
+{
+	const struct driver *d = find(kind);
+	return d && d->save;
+}
+
+int sandbox_save(const struct paths *paths, const char *kind, int64_t id, const char *folder, bool *alone,
+		 struct err *err)
+{
+	const struct driver *d = find(kind);
+	if (!d)
+		return refuse(kind, err);
+	if (!d->save)
+		return err_set(err, EOPNOTSUPP, "sandboxes of kind %s cannot be saved", kind);
+	return d->save(paths, id, folder, alone, err);
+}
+
 void sandbox_describe(const char *kind, enum sandbox_state state, char out[64])
 {
 	const struct driver *d = find(kind);

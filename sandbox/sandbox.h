@@ -38,10 +38,13 @@ enum sandbox_state {
 
 struct sandbox_spec {
 	const struct paths *paths;
-	const char *kind;	   /* "vm" or "dir" */
-	int64_t id;		   /* session id */
-	const char *name;	   /* session name: becomes the host name */
-	const char *size;	   /* size name; ignored by dir */
+	const char *kind; /* "vm" or "dir" */
+	int64_t id;	  /* session id */
+	const char *name; /* session name: becomes the host name */
+	const char *size; /* size name; ignored by dir */
+	/* Folder that sandbox_save() has filled: a sandbox that has no disk yet starts as that one was. NULL: from the
+	 * base image. It has to stay as long as the sandbox. */
+	const char *template;
 	int boot_timeout_ms;	   /* from start to the first answer of the tool daemon */
 	const atomic_bool *cancel; /* or NULL; true ends the call with -ECANCELED */
 	/* The gateway's unix socket of this sandbox, absolute: what connects to the gateway's address inside
@@ -96,6 +99,14 @@ struct sandbox_copy {
  * -ENOSPC. */
 int sandbox_copy(const struct sandbox_copy *c, struct err *err);
 bool sandbox_copies(const char *kind); /* can disks of this kind be copied? */
+/* Makes a template of a sandbox that has been shut down: its disk moves into the folder (made if it is missing), where
+ * nothing changes it any more, and the sandbox has none then; destroy it. The move is the last step, so whatever dies
+ * on the way the folder holds a whole disk or none; a repeat does what is left. *alone: it needs no other template
+ * (chains are cut at four). -EAGAIN: it was not shut down cleanly: up and down again; -EBUSY: it runs; -EOPNOTSUPP:
+ * sandboxes of this kind cannot be saved. */
+int sandbox_save(const struct paths *paths, const char *kind, int64_t id, const char *folder, bool *alone,
+		 struct err *err);
+bool sandbox_can_save(const char *kind);
 /* "vm running tcg", "vm down", "dir running": the line of the `sandbox` file, no newline. */
 void sandbox_describe(const char *kind, enum sandbox_state state, char out[64]);
 

@@ -70,11 +70,17 @@ void instance_end(void)
 
 int up(int64_t id, int timeout_ms, struct err *err)
 {
+	return up_from(id, NULL, timeout_ms, err);
+}
+
+int up_from(int64_t id, const char *template, int timeout_ms, struct err *err)
+{
 	struct sandbox_spec spec = {.paths = &here.paths,
 				    .kind = "vm",
 				    .id = id,
 				    .name = "test_box",
 				    .size = "mini",
+				    .template = template,
 				    .boot_timeout_ms = timeout_ms,
 				    .progress = on_progress};
 	buf_reset(&here.progress);

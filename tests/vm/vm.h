@@ -15,6 +15,7 @@ extern struct instance here;
 int instance_begin(void); /* 0 or 1 with words on standard output; builds the base image if there is none */
 void instance_end(void);
 int up(int64_t id, int timeout_ms, struct err *err);
+int up_from(int64_t id, const char *template, int timeout_ms, struct err *err); /* see sandbox_spec.template */
 /* Makes the disk of a sandbox from an image of its own that is broken: its ramdisk has no modules, so that the guest
  * waits for its disk, or its kernel is an empty file. */
 bool broken_image(int64_t id, bool empty_kernel);
