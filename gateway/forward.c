@@ -156,6 +156,18 @@ void forward_release(struct gw *g)
 	curl_global_cleanup();
 }
 
+/* ---- the request is sent once ---- */
+
+/* curl sends a request again, without a word, when a connection that it used before breaks before the answer. The
+ * provider may have taken the first one: one decision is one request, so whoever asked hears of it and decides anew. */
+static int before_sending(void *arg, char *there, char *here, int port_there, int port_here)
+{
+	struct call *k = arg;
+	k->twice = k->sent;
+	k->sent = true;
+	return k->twice ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
+}
+
 /* ---- the answer's head ---- */
 
 /* What may come back. Not: cookies, organisation and project names, the account's own rate limits. */
@@ -373,10 +385,13 @@ static void end(struct call *k, CURLcode rc)
 		k->status = 0;
 		k->cut = rc != CURLE_COULDNT_CONNECT && rc != CURLE_COULDNT_RESOLVE_HOST &&
 			 rc != CURLE_PEER_FAILED_VERIFICATION && rc != CURLE_SSL_CONNECT_ERROR;
-		snprintf(text, sizeof text, "the provider %s cannot be reached: %s", k->ask.provider->name,
-			 curl_easy_strerror(rc));
-		deny_instead(k, slow ? 504 : 502, "provider.unreachable", text);
-		result = slow ? "provider silent" : "provider unreachable";
+		snprintf(text, sizeof text, "the provider %.60s %s: %s", k->ask.provider->name,
+			 k->twice ? "closed the connection" : "cannot be reached",
+			 k->twice ? "it may have the request, which is not sent twice" : curl_easy_strerror(rc));
+		deny_instead(k, slow ? 504 : 502, k->twice ? "provider.closed" : "provider.unreachable", text);
+		result = slow	    ? "provider silent"
+			 : k->twice ? "provider closed the connection"
+				    : "provider unreachable";
 	} else {
 		result = verdict(k, rc);
 		if (k->conn)
@@ -490,6 +505,7 @@ static CURL *handle_new(void)
 	curl_easy_setopt(e, CURLOPT_HTTP_CONTENT_DECODING, 0L);
 	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, before_sending);
 	return e;
 }
 
@@ -503,6 +519,7 @@ static void options(struct call *k, const char *url)
 	curl_easy_setopt(e, CURLOPT_HTTPHEADER, k->headers);
 	curl_easy_setopt(e, CURLOPT_HEADERDATA, k);
 	curl_easy_setopt(e, CURLOPT_WRITEDATA, k);
+	curl_easy_setopt(e, CURLOPT_PREREQDATA, k);
 	if (p->ca)
 		curl_easy_setopt(e, CURLOPT_CAINFO, p->ca);
 	if (k->ask.api == API_MODELS) {

@@ -168,6 +168,8 @@ struct call {
 	EVP_MD_CTX *hash; /* of what the client gets */
 	int status;
 	bool head_sent, swallow, chunked, paused, cut;
+	bool sent;	 /* curl has begun to send it */
+	bool twice;	 /* and would have again: the connection broke */
 	int64_t length;	 /* of the answer, -1: not said */
 	struct buf head; /* header lines that pass */
 	uint64_t bytes;

@@ -1,5 +1,5 @@
 # Requests through the gateway: who may ask what, how answers come back, what the ledger says of it.
-import os, sys
+import os, struct, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
 
@@ -174,6 +174,40 @@ equal("its 429 passes, with its time", (r.status, r.h.get("retry-after"), r.json
 up.script["claude-s"] = lambda c, r: "close"
 r = call(S, "POST", "/v1/messages", engine, message("claude-s"))
 equal("no answer is 502 and may be tried again", (r.status, r.h.get("x-should-retry")), (502, "true"))
+
+# A connection that is used again and breaks when it has the request: libcurl by itself would send that once more.
+class Breaking(Provider):
+    """Each connection answers its first request; at its second it reads all and breaks, by a reset or a plain end."""
+    def serve(self, c):
+        f, n = c.makefile("rb"), 0
+        try:
+            while (r := self.read(f)):
+                n += 1
+                with self.lock:
+                    self.requests.append(r)
+                if n == 1:
+                    self.usual(c, r)
+                    continue
+                if "reset" in r.body.decode():
+                    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                break
+        except OSError:
+            pass
+        f.close()
+        c.close()
+breaking = Breaking()
+gw.ctl("policy-set", data=policy(breaking).encode())
+for how in ("reset", "end"):
+    for stream in (False, True):
+        equal("a new connection is answered (%s)" % how, call(S, "POST", "/v1/messages", engine, message()).status, 200)
+        n, rows = len(breaking.requests), len([r for r in gw.ledger() if r["kind"] == "decision"])
+        r = call(S, "POST", "/v1/messages", engine, message(stream=stream, messages=[{"role": "user", "content": how}]))
+        equal("one that is used again and breaks (%s%s): 502, and may be asked again" % (how, ", stream" if stream else ""),
+              (r.status, r.h.get("x-should-retry"), r.h.get("x-berthfs-rule")), (502, "true", "provider.closed"))
+        equal("the provider has had it once", [x.body.count(how.encode()) for x in breaking.requests[n:]], [1])
+        d, o = gw.outcome()
+        equal("one decision, charged as it may have been used", (o["result"], o["nano"] > 0, len([r for r in gw.ledger() if r["kind"] == "decision"])), ("provider closed the connection", True, rows + 1))
+gw.ctl("policy-set", data=policy(up).encode())
 
 # ---- a slow reader ----
 def flood(c, r):
