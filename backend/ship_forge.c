@@ -4,10 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "gate_link.h"
 #include "gateway/gateway.h"
 #include "ship_pr.h"
+
+#define TRIES  40 /* until another gateway is there */
+#define TRY_MS 250
 
 /* https://[USER@]HOST[:PORT]/PROJECT[.git], ssh:// and git:// alike, or USER@HOST:PROJECT as ssh's own tools have it.
  */
@@ -42,14 +46,21 @@ int ship_forge_open(struct worker *w, const struct repo_pr *pr, char **link, str
 	if (rc)
 		return rc;
 	struct gateway_pull pull = {host, project, pr->branch, pr->base, pr->title, pr->body};
-	for (int i = 0;; i++) {
+	bool forgotten = false;
+	for (int tries = 0;; tries++) {
 		CLEAN_FREE char *socket = NULL;
 		char token[GATE_TOKEN];
 		rc = gate_token(w->b, w->s, &w->cancel, &socket, token, err);
 		rc = rc ? rc : gateway_pull_request(socket, token, &pull, link, &w->cancel, err);
 		explicit_bzero(token, sizeof token);
-		if (rc != -EACCES || i)
+		if (rc == -EACCES && !forgotten) {
+			gate_token_forget(w->b, w->id); /* it is of an earlier gateway */
+			forgotten = true;
+		} else if (rc == -EAGAIN && tries < TRIES && !atomic_load(&w->cancel)) {
+			clock_sleep_ms(
+				TRY_MS); /* it ended meanwhile; the next one looks for what this one has opened */
+		} else {
 			return rc;
-		gate_token_forget(w->b, w->id); /* it is of an earlier gateway */
+		}
 	}
 }

@@ -1,6 +1,8 @@
 /* Opens the pull request of a ship at a forge, with a token that only this process holds: a route of the daemon's own
- * socket, which sandboxes and the TCP address do not have. Where a project's host leads is the policy's to say; the
- * decision is in the ledger before anything goes out. The loop's thread; never follows a redirect or shows the key. */
+ * socket, which sandboxes and the TCP address do not have. One that is open already is looked for first, so that asking
+ * again, after this process or its client ended in the middle, does not open a second one. Where a project's host leads
+ * is the policy's to say; the decision is in the ledger before anything goes out. The loop's thread; never follows a
+ * redirect or shows the key. */
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -13,7 +15,7 @@
 #include "gw.h"
 
 #define ROUTE	   "/forge/pull-request"
-#define TIMEOUT_MS 30000     /* for each of the two requests */
+#define TIMEOUT_MS 30000     /* for each of at most three requests */
 #define ANSWER_MAX (1 << 20) /* bytes of a forge's answer */
 
 struct pull {
@@ -28,9 +30,9 @@ struct pull {
 	struct scrub scrub;
 	CURL *easy;
 	struct curl_slist *headers;
-	bool looking; /* the second request: the one that is open already */
+	bool looking; /* for one that is open already: before opening one, and after a refusal, which may mean that */
 	int status;
-	int no; /* status and words of a first request that was refused */
+	int no; /* status and words with which opening one was refused */
 	struct buf no_words;
 	uint64_t seq;
 	int64_t started_ms;
@@ -142,7 +144,7 @@ static int check(struct pull *p, struct conn *c, struct denial *d)
 	return rc ? rc : find_forge(p, d);
 }
 
-/* ---- the two requests ---- */
+/* ---- the requests ---- */
 
 static void add_field(struct buf *out, const char *name, const char *text)
 {
@@ -228,7 +230,8 @@ static void ask(struct pull *p)
 	curl_easy_setopt(e, CURLOPT_PROXY, "");
 	curl_easy_setopt(e, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
 	curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, (long)TIMEOUT_MS);
-	curl_easy_setopt(e, CURLOPT_FORBID_REUSE, 1L); /* once an hour at most */
+	curl_easy_setopt(e, CURLOPT_FORBID_REUSE, 1L);	/* once an hour at most */
+	curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, 1L); /* on one that is used again curl may send it twice */
 	curl_easy_setopt(e, CURLOPT_HTTPHEADER, p->headers);
 	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(e, CURLOPT_WRITEDATA, p);
@@ -331,7 +334,7 @@ static void refuse(struct pull *p, const cJSON *json)
 {
 	struct denial d;
 	CLEAN_BUF struct buf words = BUF_INIT;
-	if (p->no && p->status == 200) { /* none is open either: what was said first counts */
+	if (p->no && p->status == 200) { /* none is open either: what was said before counts */
 		p->status = p->no;
 		buf_add(&words, p->no_words.p, p->no_words.n);
 	} else {
@@ -369,10 +372,13 @@ bool pull_finished(struct gw *g, CURL *easy, CURLcode rc)
 								 : url_of(json);
 	if (url) {
 		pull_end(p, p->looking ? "found" : "opened", url, NULL);
+	} else if (p->looking && !p->no && status == 200 && cJSON_IsArray(json)) {
+		p->looking = false; /* there is none */
+		ask(p);
 	} else if (!p->looking && (status == 409 || status == 422)) {
 		p->no = p->status;
 		add_words(&p->no_words, json);
-		p->looking = true; /* perhaps it is open already, by an earlier try */
+		p->looking = true; /* perhaps somebody else has just opened it */
 		ask(p);
 	} else {
 		refuse(p, json);
@@ -434,6 +440,7 @@ void pull_begin(struct conn *c)
 	}
 	char hex[SHA_HEX + 1];
 	build_body(p);
+	p->looking = true;
 	sha_hex(&p->gw->sha, p->out.p, p->out.n, hex);
 	struct ledger_record *r = ledger_record_new("decision");
 	record_who(r, p->token);

@@ -8,7 +8,7 @@
 #include "backend/base/mem.h"
 #include "gateway.h"
 
-#define TIMEOUT_MS 70000 /* the gateway asks the forge twice at most, 30 s each */
+#define TIMEOUT_MS 100000 /* the gateway asks the forge three times at most, 30 s each */
 
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
 {
@@ -86,6 +86,8 @@ int gateway_pull_request(const char *socket, const char *token, const struct gat
 	explicit_bzero(key, strlen(key));
 	if (rc == CURLE_ABORTED_BY_CALLBACK)
 		return err_set(err, ECANCELED, "stopped");
-	return rc ? err_set(err, EIO, "the gateway cannot be asked: %s", curl_easy_strerror(rc))
+	bool ended = rc == CURLE_COULDNT_CONNECT || rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
+		     rc == CURLE_SEND_ERROR || rc == CURLE_PARTIAL_FILE;
+	return rc ? err_set(err, ended ? EAGAIN : EIO, "the gateway cannot be asked: %s", curl_easy_strerror(rc))
 		  : read_answer(&in, status, url, err);
 }

@@ -56,7 +56,8 @@ struct gateway_pull {
 };
 /* Opens a pull request at the forge of that host, or finds the one that is open; url: malloc'd. socket and token are
  * those of the session's engine. -ENOENT: the gateway knows no forge or has no key for that host, words say what to
- * do; -EACCES: the token is not valid; -ECANCELED once *cancel is true; -EIO with the forge's words. 70 s at most. */
+ * do; -EACCES: the token is not valid; -EAGAIN: the gateway is not there, or ended in the middle (asking again opens no
+ * second one); -ECANCELED once *cancel is true; -EIO with the forge's words. 100 s at most. */
 int gateway_pull_request(const char *socket, const char *token, const struct gateway_pull *p, char **url,
 			 const atomic_bool *cancel, struct err *err);
 

@@ -77,7 +77,8 @@ for kind in $kinds; do
 	echo "token-of-$kind" >"$M/gateway/keys/$(cat "$T/$kind.host")" || not_ok "$kind: its key"
 	ship $kind "$kind-one" "mend it"
 	contains "$kind: the link is in ship" "$(cat "$S/$kind-one/ship")" "landed $branch $(git -C "$project" rev-parse "sandbox/$(cat "$S/$kind-one/id")") https://$kind.example/team/app/1"
-	asked=$(cat "$T/asked/$kind.1")
+	equal "$kind: first it is looked for" "$(sed -n '1s/[ ?].*//p' "$T/asked/$kind.1")" GET
+	asked=$(cat "$T/asked/$kind.2")
 	contains "$kind: title" "$asked" '"title":"mend it"'
 	contains "$kind: the plan is in the text" "$asked" "- [x] $kind-one"
 	contains "$kind: from" "$asked" "\"$branch\""
@@ -86,7 +87,7 @@ for kind in $kinds; do
 	echo pr >"$S/$kind-one/ship"
 	timeout 100 cat "$S/$kind-one/wait/shipped" >/dev/null
 	contains "$kind: one that is open is found" "$(cat "$S/$kind-one/ship")" "https://$kind.example/team/app/1"
-	equal "$kind: by a second look" "$(sed -n 1p "$T/asked/$kind.3" | cut -d'?' -f1 | cut -d' ' -f1)" GET
+	equal "$kind: by another look, and no more" "$(sed -n '1s/[ ?].*//p' "$T/asked/$kind.3") $(ls "$T/asked" | grep -c "^$kind")" "GET 3"
 done
 
 ship github refused broken
@@ -97,8 +98,25 @@ contains "a key that is not good" "$(cat "$S/wrong/error")" "is the key still go
 check "no key in words" sh -c "! cat '$S'/*/error '$S'/*/log '$M/events' '$M/gateway/ledger' '$T/state/berthfs/'*.log 2>/dev/null | grep -e wrong-token -e token-of-"
 echo 'token-of-gitlab' >"$M/gateway/keys/$(cat "$T/gitlab.host")"
 
-# ---- the route is the daemon's alone
+# ---- killed when the forge has opened it and has not said so: the next gateway finds it, even where a second one could be opened
 ctl=$ROOT/build/tests/gwctl
+posts() { grep -l '^POST' "$T/asked/"* | xargs -r grep -l "$1" | wc -l; }
+is_posted() { [ "$(posts 'lax slow')" = 1 ]; }
+victim() { "$ctl" status 2>/dev/null | sed -n 's/^pid //p'; }
+(
+	within 90 is_posted && kill -9 "$(victim)" && touch "$T/was-killed"
+) &
+ship github killed "lax slow"
+wait $!
+check "it was killed in the middle" test -e "$T/was-killed"
+touch "$T/asked/go"
+contains "a gateway that is killed in the middle: the ship has its link" "$(cat "$S/killed/ship" "$S/killed/error")" "landed $branch $(git -C "$project" rev-parse "sandbox/$(cat "$S/killed/id")") https://github.example/team/app/"
+equal "and it was opened once" "$(posts 'lax slow')" 1
+check "the ledger says that the first one's end is not known" grep -q '"result":"unknown"' "$M/gateway/ledger"
+check "and that it was found" grep -q '"result":"found".*"url":"https://github.example/team/app/' "$M/gateway/ledger"
+rm "$T/asked/go"
+
+# ---- the route is the daemon's alone
 box=$T/box.sock
 sandbox=$("$ctl" mint sandbox 1 app internet "$box")
 engine=$("$ctl" mint engine 1 app internet "")
@@ -122,7 +140,7 @@ equal "nothing was sent for these" "$(ls "$T/asked" | wc -l)" "$before"
 
 grep '"target":"/forge/pull-request"' "$M/gateway/ledger" >"$T/ledger"
 equal "the ledger has each, with its session" "$(jq -r 'select(.verdict == "allowed") | .forge_project + " " + .provider' "$T/ledger" | sort | uniq -c | tr -s ' ' | tr '\n' ';')" \
-	" 3 team/app 127.0.0.2; 3 team/app 127.0.0.3; 2 team/app 127.0.0.4;"
+	" 5 team/app 127.0.0.2; 3 team/app 127.0.0.3; 2 team/app 127.0.0.4;"
 check "and those that were refused" grep -q '"verdict":"denied".*"rule":"key"' "$T/ledger"
 check "and how they ended" grep -q '"kind":"outcome".*"url":"https://gitea.example/team/app/1"' "$M/gateway/ledger"
 check "the chain holds" sh -c "'$BERTHFS' ledger verify >/dev/null"
