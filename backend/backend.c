@@ -22,6 +22,7 @@
 #include "repo.h"
 #include "requests.h"
 #include "session.h"
+#include "template.h"
 #include "transcript.h"
 #include "watch.h"
 
@@ -100,6 +101,8 @@ static struct root_view *root_view(void *arg, struct tx *tx)
 			v->projects_ms = row_int(&r, 2);
 	}
 	rows_end(&r);
+	v->templates_ms = b->started_ms;
+	template_views(tx->db, v);
 	return v;
 }
 
@@ -162,6 +165,7 @@ static const struct {
 	[REQ_RENAME] = {rename_fn},
 	[REQ_DESTROY] = {destroy_fn},
 	[REQ_POLICY_LINE] = {NULL},
+	[REQ_TEMPLATE_DROP] = {NULL},
 };
 
 void backend_submit(struct backend *b, struct request *r)
@@ -250,6 +254,7 @@ static int start_parts(struct backend *b, struct err *err)
 	rc = rc ? rc : pool_start(b, &b->pool, err);
 	rc = rc || !b->link ? rc : gate_link_start(b->link, err);
 	rc = rc ? rc : watch_start(b, &b->watch, err);
+	rc = rc ? rc : templates_start(b, err);
 	return rc;
 }
 
@@ -263,6 +268,7 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	b->db_path = xasprintf("%s/berthfs.db", opt->paths->state);
 	b->started_ms = clock_real_ms();
 	pthread_mutex_init(&b->lock, NULL);
+	b->templates = templates_new();
 	b->link = opt->gateway ? gate_link_new(b, opt->log_fd) : NULL;
 	int rc = start_parts(b, err);
 	if (rc) {
@@ -284,10 +290,12 @@ void backend_stop(struct backend *b)
 	watch_stop(b->watch);
 	engine_halt(b->engine);
 	pool_stop(b->pool);
+	templates_stop(b->templates);
 	gate_link_stop(b->link);
 	store_stop(b->store);
 	gate_link_free(b->link);
 	engine_free(b->engine);
+	templates_free(b->templates);
 	repo_end();
 	config_put(b->config);
 	free(b->config_draft);

@@ -40,6 +40,7 @@ enum text_kind {
 	TEXT_KINDS,
 	TEXT_EVENTS = TEXT_KINDS, /* of the whole: request.session = 0 */
 	TEXT_LEDGER,		  /* the gateway's, of the whole */
+	TEXT_TEMPLATE_LOG,	  /* of a template: request.session = its id */
 };
 
 /* Values of one line each, without their newline. */
@@ -124,6 +125,16 @@ struct project_info {
 	int64_t changed_ms;
 };
 
+/* A sandbox that was set up for a project at a commit; sessions start from it. */
+struct template_info {
+	int64_t id;    /* never used again */
+	char *name;    /* PROJECT@COMMIT */
+	char *status;  /* "ready", "building STEP", "failed: why" */
+	uint64_t size; /* bytes on the disk */
+	struct text_info log;
+	int64_t created_ms, changed_ms;
+};
+
 struct gateway_key {
 	char *name, *fingerprint;
 	int64_t changed_ms;
@@ -155,6 +166,9 @@ struct root_view {
 	struct project_info *projects;
 	size_t n_projects;
 	int64_t projects_ms;
+	struct template_info *templates; /* sorted by id */
+	size_t n_templates;
+	int64_t templates_ms;
 	int64_t started_ms;
 	size_t workers;		      /* running now */
 	struct gateway_view *gateway; /* a reference, or NULL */
@@ -199,6 +213,8 @@ enum request_kind {
 	REQ_KEY_REMOVE,	    /* name */
 	REQ_POLICY,	    /* text: the gateway's whole new policy; as REQ_CONFIG */
 	REQ_POLICY_LINE,    /* as REQ_CONFIG_LINE */
+	REQ_TEMPLATE_DROP,  /* number: its id. -EBUSY while it is being built. No session starts from it any more; its
+			       disk goes with the last that lies on it */
 };
 
 #define OBJECT_TEXT 41 /* hex name of a git object and its end */

@@ -41,6 +41,18 @@ static const char clone_script[] = "set -eu\n"
 				   "[ -z \"$8\" ] || sync -f .\n"
 				   "mv -T -- \"$new\" \"$1\"\n";
 
+/* $1 clone, $2 branch, $3 commit, $4 name, $5 email, $6 "sync" or "" */
+static const char move_script[] = "cd -- \"$1\" 2>/dev/null && [ -e .git ] || exit 3\n"
+				  "git cat-file -e \"$3^{commit}\" 2>/dev/null || exit 9\n"
+				  "set -eu\n"
+				  "git config user.name \"$4\"\n"
+				  "git config user.email \"$5\"\n"
+				  "rm -f .git/index.lock\n"
+				  "[ \"$(git rev-parse HEAD)\" = \"$3\" ] || git reset -q --hard \"$3\"\n"
+				  "[ \"$(git symbolic-ref -q HEAD)\" = \"refs/heads/$2\" ] || git branch -q -M \"$2\"\n"
+				  "git update-ref -m 'berthfs: base' " BASE_REF " \"$3\"\n"
+				  "[ -z \"$6\" ] || sync -f .\n";
+
 /* $1 clone: what it has, newest first */
 static const char refs_script[] =
 	"cd -- \"$1\" || exit 3\n"
@@ -161,6 +173,49 @@ int clone_into(const struct clone_how *how, struct err *err)
 		if (!begun || attempt || rc == -ECANCELED || rc == -ENOTCONN)
 			return rc;
 	}
+}
+
+/* ---- a clone that a template has ---- */
+
+static int run_move(const struct clone_how *how, struct buf *out, struct err *err)
+{
+	const char *args[] = {how->clone,
+			      how->branch ? how->branch : "work",
+			      how->commit,
+			      how->name ? how->name : "berthfs",
+			      how->email ? how->email : "berthfs@localhost",
+			      how->durable ? "sync" : "",
+			      NULL};
+	struct env_git g = {.env = how->env,
+			    .prefix = how->prefix,
+			    .step = "move",
+			    .script = move_script,
+			    .args = args,
+			    .timeout_ms = CLONE_MS,
+			    .cancel = how->cancel};
+	return env_git(&g, out, err);
+}
+
+int clone_move(const struct clone_how *how, struct err *err)
+{
+	CLEAN_BUF struct buf out = BUF_INIT;
+	int rc = run_move(how, &out, err);
+	if (rc == 9) {
+		struct base_how base = {.env = how->env,
+					.host_repo = how->host_repo,
+					.base = how->commit,
+					.clone = how->clone,
+					.tmp_dir = how->tmp_dir,
+					.prefix = how->prefix,
+					.cancel = how->cancel};
+		tell(how, "sending what is new of the project to the sandbox");
+		rc = base_into(&base, err);
+		buf_reset(&out);
+		rc = rc ? rc : run_move(how, &out, err);
+	}
+	if (rc == 3)
+		return err_set(err, ENOENT, "there is no clone in the sandbox");
+	return rc > 0 ? script_failed(err, rc, &out, "the clone could not be brought to the commit") : rc;
 }
 
 /* ---- the base of a ship ---- */

@@ -28,6 +28,10 @@ struct clone_how {
  * kill at any point (of the daemon or the sandbox) does what is left. A shallow checkout gives a shallow clone. */
 int clone_into(const struct clone_how *how, struct err *err);
 
+/* The clone is there already, made for another commit or user: brings it to this one. Ignored and untracked files stay.
+ * -ENOENT: there is no clone. */
+int clone_move(const struct clone_how *how, struct err *err);
+
 struct base_how {
 	struct env *env;
 	const char *host_repo;

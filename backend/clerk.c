@@ -24,6 +24,7 @@
 #include "requests.h"
 #include "sandbox/sandbox.h"
 #include "session.h"
+#include "template.h"
 
 #define NETWORK_MS 1500 /* for the gateway to take a changed `network` */
 
@@ -321,6 +322,14 @@ static bool policy_line_run(struct backend *b, struct db *db, struct request *r)
 	return false;
 }
 
+static bool template_drop_run(struct backend *b, struct request *r)
+{
+	r->rc = store_try(b->store, template_drop_fn, r, &r->err);
+	if (!r->rc)
+		template_sweep(b);
+	return false;
+}
+
 bool clerk_run(struct backend *b, struct db *db, struct request *r)
 {
 	switch ((int)r->kind) {
@@ -335,6 +344,7 @@ bool clerk_run(struct backend *b, struct db *db, struct request *r)
 	case REQ_CONFIG: return config_run(b, db, r);
 	case REQ_CONFIG_LINE: return config_line_run(b, db, r);
 	case REQ_POLICY_LINE: return policy_line_run(b, db, r);
+	case REQ_TEMPLATE_DROP: return template_drop_run(b, r);
 	default: r->rc = err_set(&r->err, EINVAL, "no such request"); return false;
 	}
 }

@@ -10,6 +10,7 @@ struct engine;
 struct pool;
 struct watch;
 struct gate_link;
+struct templates;
 
 struct backend {
 	const struct paths *paths;
@@ -20,6 +21,7 @@ struct backend {
 	struct engine *engine;
 	struct pool *pool;
 	struct watch *watch;
+	struct templates *templates;
 	struct gate_link *link; /* to the gateway; NULL: there is none */
 	int64_t started_ms;
 

@@ -57,10 +57,10 @@ static void make_pairs(struct pairs *v, const char *url, const char *token)
 
 /* A token of before is as good as none when the gateway does not know it any more: its state was put away, or it was
  * taken back while this sandbox seemed to be down. */
-static bool has_token(struct gate_link *l, struct worker *w)
+static bool has_token(struct gate_link *l, int64_t id)
 {
 	char number[24];
-	snprintf(number, sizeof number, "%" PRId64, w->id);
+	snprintf(number, sizeof number, "%" PRId64, id);
 	pthread_mutex_lock(&l->minting);
 	bool has = map_get(&l->sandboxes, number);
 	pthread_mutex_unlock(&l->minting);
@@ -69,23 +69,29 @@ static bool has_token(struct gate_link *l, struct worker *w)
 
 int gate_sandbox(struct worker *w, struct err *err)
 {
-	struct gate_link *l = w->b->link;
-	const char *url = env_gateway_url(w->env);
+	return gate_sandbox_of(w->b, w->s, w->env, &w->cancel, err);
+}
+
+int gate_sandbox_of(struct backend *b, const struct session *s, struct env *env, const atomic_bool *cancel,
+		    struct err *err)
+{
+	struct gate_link *l = b->link;
+	const char *url = env_gateway_url(env);
 	char token[GATE_TOKEN];
 	struct pairs v = {.n = 0};
 	bool has;
 	if (!l || !url)
 		return 0;
-	int rc = env_has_environ(w->env, &has, err);
-	rc = rc ? rc : gate_wait_up(l, &w->cancel, err);
-	if (rc || (has && has_token(l, w)))
+	int rc = env_has_environ(env, &has, err);
+	rc = rc ? rc : gate_wait_up(l, cancel, err);
+	if (rc || (has && has_token(l, s->id)))
 		return rc;
-	CLEAN_FREE char *socket = gate_sandbox_socket(w->b, w->id);
-	rc = gate_mint_sandbox(l, w->s, socket, token, err);
+	CLEAN_FREE char *socket = gate_sandbox_socket(b, s->id);
+	rc = gate_mint_sandbox(l, s, socket, token, err);
 	if (!rc) {
 		killpoint("gate.minted");
 		make_pairs(&v, url, token);
-		rc = env_set_environ(w->env, (const char *const *)v.p, err);
+		rc = env_set_environ(env, (const char *const *)v.p, err);
 		pairs_release(&v);
 	}
 	explicit_bzero(token, sizeof token);

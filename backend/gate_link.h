@@ -9,6 +9,7 @@
 #include "core.h"
 #include "session.h"
 
+struct env;
 struct gate_link;
 struct worker;
 
@@ -49,6 +50,9 @@ char *gate_sandbox_socket(struct backend *b, int64_t session);
 /* Gives the sandbox that w->env leads to its token and the variables by which usual programs find the gateway, unless
  * it has them. A failure is no reason to end a run: what needs no model or network works without. */
 int gate_sandbox(struct worker *w, struct err *err);
+/* The same for one that is no session's: s has its id, project and network. */
+int gate_sandbox_of(struct backend *b, const struct session *s, struct env *env, const atomic_bool *cancel,
+		    struct err *err);
 /* For whoever takes a sandbox down or to disk: 0 also if it had none. -EAGAIN: the gateway does not run (nothing can be
  * asked of it then); it is revoked when it comes back, as long as the session's sandbox_state says that it is not up.
  */

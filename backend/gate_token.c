@@ -13,6 +13,7 @@
 #include "engine.h"
 #include "gate_private.h"
 #include "sandbox/sandbox.h"
+#include "template.h"
 
 #define PROJECT_MAX 120 /* bytes of a project's name in a token; the gateway takes 128 */
 
@@ -166,10 +167,20 @@ struct truth {
 	char network[32];
 };
 
+/* A template's sandbox has its token while it is built. */
+static int look_up_template(struct gate_link *l, int64_t id, struct truth *t)
+{
+	t->known = t->up = db_int(l->db, 0, "SELECT 1 FROM templates WHERE id=? AND state='building'", "i", id);
+	snprintf(t->network, sizeof t->network, "registries");
+	return 0;
+}
+
 static int look_up(struct gate_link *l, const char *session, struct truth *t)
 {
 	struct rows r;
 	*t = (struct truth){0};
+	if (strtoll(session, NULL, 10) >= TEMPLATE_SANDBOX)
+		return look_up_template(l, strtoll(session, NULL, 10) - TEMPLATE_SANDBOX, t);
 	int rc = db_query(l->db, &r, NULL,
 			  "SELECT sandbox_state LIKE '% running%' OR sandbox_state LIKE '% paused%', network, "
 			  "sandbox FROM sessions WHERE id=? AND destroyed_ms IS NULL",

@@ -13,6 +13,7 @@
 #include "killpoint.h"
 #include "repo.h"
 #include "snapshot.h"
+#include "template.h"
 #include "transcript.h"
 
 #define IMAGE_LINE "base image" /* how sandbox_up()'s progress begins while the image is made */
@@ -53,11 +54,13 @@ static int start(struct worker *w, struct err *err)
 {
 	struct config *c = backend_config(w->b);
 	CLEAN_FREE char *net = gate_sandbox_socket(w->b, w->id);
+	CLEAN_FREE char *template = template_folder(w->b->paths, w->db, w->id);
 	struct sandbox_spec spec = {.paths = w->b->paths,
 				    .kind = w->s->sandbox,
 				    .id = w->id,
 				    .name = w->s->name,
 				    .size = w->s->size,
+				    .template = template,
 				    .boot_timeout_ms = (int)(config_int(c, CONFIG_BOOT_TIMEOUT) * 1000),
 				    .cancel = &w->cancel,
 				    .net = net,
@@ -77,6 +80,7 @@ static char *clone_path(const struct worker *w)
 	return xasprintf("%s/%s", env_home(w->env), slash && slash[1] ? slash + 1 : "project");
 }
 
+/* From the template it is there already, perhaps of another commit. */
 static int make_clone(struct worker *w, const char *path, const char *commit, struct err *err)
 {
 	struct repo_head h = {0};
@@ -98,7 +102,11 @@ static int make_clone(struct worker *w, const char *path, const char *commit, st
 				.cancel = &w->cancel,
 				.progress = progress,
 				.arg = w};
-	rc = clone_into(&how, err);
+	rc = -ENOENT;
+	if (db_int(w->db, 0, "SELECT 1 FROM template_uses WHERE session=?", "i", w->id))
+		rc = clone_move(&how, err);
+	if (rc == -ENOENT)
+		rc = clone_into(&how, err);
 	repo_head_release(&h);
 	return rc;
 }
@@ -189,7 +197,8 @@ static int start_as_clone(struct worker *w, char **clone, struct err *err)
 {
 	CLEAN_FREE char *name = NULL;
 	worker_detail(w, "cloning");
-	int rc = snapshot_fill(w, &name, err);
+	int rc = template_share(w, err); /* its disk lies on the same one */
+	rc = rc ? rc : snapshot_fill(w, &name, err);
 	worker_detail(w, "starting");
 	rc = rc ? rc : start(w, err);
 	rc = rc ? rc : env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
@@ -215,10 +224,14 @@ static int prepare_clone(struct worker *w, struct err *err)
 
 int prepare_step(struct worker *w, struct err *err)
 {
+	int64_t template;
 	if (w->s->cloned_from)
 		return prepare_clone(w, err);
-	worker_detail(w, "starting");
-	int rc = start(w, err);
+	int rc = *w->s->clone ? 0 : template_take(w, &template, err);
+	if (!rc) {
+		worker_detail(w, "starting");
+		rc = start(w, err);
+	}
 	if (w->env && env_lost(w->env))
 		worker_env_drop(w);
 	if (!rc && !w->env)
@@ -246,9 +259,12 @@ int prepare_step(struct worker *w, struct err *err)
 static int ended_tx(struct tx *tx, void *arg, struct err *err)
 {
 	const struct worker *w = arg;
-	return db_run(tx->db, err,
-		      "UPDATE sessions SET state='idle', sandbox_state='down' WHERE id=? AND destroyed_ms IS NOT NULL",
-		      "i", w->id);
+	int rc = template_unuse(tx, w->id, err);
+	return rc ? rc
+		  : db_run(tx->db, err,
+			   "UPDATE sessions SET state='idle', sandbox_state='down' WHERE id=? AND destroyed_ms IS NOT "
+			   "NULL",
+			   "i", w->id);
 }
 
 static int lowered_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
@@ -286,5 +302,8 @@ int destroy_step(struct worker *w, struct err *err)
 			return -ECANCELED; /* the next start goes on with it */
 	}
 	attach_forget(w);
-	return store_do(w->b->store, ended_tx, w, err);
+	int rc = store_do(w->b->store, ended_tx, w, err);
+	if (!rc)
+		template_sweep(w->b);
+	return rc;
 }

@@ -302,3 +302,37 @@ CREATE VIEW told_summaries AS SELECT * FROM summaries AS e WHERE NOT EXISTS(
 ALTER TABLE sessions ADD COLUMN cloned_from INTEGER NOT NULL DEFAULT 0; -- id of the session that it began as, 0 = none
 ALTER TABLE sessions ADD COLUMN snapshots INTEGER NOT NULL DEFAULT 0;   -- number of the newest one
 ALTER TABLE sessions ADD COLUMN restoring INTEGER NOT NULL DEFAULT 0;   -- number of the one that is being restored
+
+-- migration 7
+
+-- Sandboxes that were set up for a project at a commit and saved. Their disks are in templates/ID of the state folder.
+CREATE TABLE templates(
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	name TEXT NOT NULL,                 -- PROJECT@COMMIT in the tree
+	project TEXT NOT NULL,              -- path of the checkout
+	base TEXT NOT NULL,                 -- commit
+	kind TEXT NOT NULL,                 -- of the sandbox
+	setup TEXT NOT NULL,                -- object of .agents/setup, "" if there is none
+	state TEXT NOT NULL,                -- building, ready, failed, old, dropping
+	step TEXT NOT NULL,                 -- of a build: starting, cloning, installing, saving
+	detail TEXT NOT NULL,               -- why it failed
+	parent INTEGER NOT NULL,            -- template that its disk lies on, 0 = the base image
+	origin_ms INTEGER NOT NULL,         -- when its chain left the base image
+	step_no INTEGER NOT NULL,           -- of a build: which part of the setup runs, and
+	seen INTEGER NOT NULL,              -- how much of its output is in the log
+	size INTEGER NOT NULL,              -- bytes on the disk
+	created_ms INTEGER NOT NULL,
+	changed_ms INTEGER NOT NULL,
+	log_size INTEGER NOT NULL,
+	log_ms INTEGER NOT NULL
+) STRICT;
+CREATE INDEX templates_project ON templates(project, kind);
+CREATE TABLE template_logs(
+	template INTEGER NOT NULL,
+	off INTEGER NOT NULL,
+	line TEXT NOT NULL,
+	PRIMARY KEY(template, off)
+) STRICT, WITHOUT ROWID;
+
+-- The template that a session's disk began as.
+CREATE TABLE template_uses(session INTEGER PRIMARY KEY, template INTEGER NOT NULL) STRICT;

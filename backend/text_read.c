@@ -68,6 +68,18 @@ static int read_events(struct db *db, int64_t id, uint64_t off, size_t max, stru
 		      off, max, out);
 }
 
+static int read_template_log(struct db *db, int64_t id, uint64_t off, size_t max, struct buf *out, struct err *err)
+{
+	struct rows r;
+	return pieces(
+		&r,
+		db_query(db, &r, err,
+			 "SELECT off, line FROM template_logs WHERE template=?1 AND off >= coalesce((SELECT max(off) "
+			 "FROM template_logs WHERE template=?1 AND off <= ?2), 0) ORDER BY off",
+			 "ii", id, (int64_t)off),
+		off, max, out);
+}
+
 /* The text of the assistant entry that the session's column points to. */
 static int entry_text(struct rows *r, int rc, struct buf *text)
 {
@@ -141,7 +153,8 @@ static int (*const sliced[])(struct db *, int64_t, uint64_t, size_t, struct buf 
 			     struct err *) = {[TEXT_TRANSCRIPT] = read_transcript,
 					      [TEXT_JSONL] = read_jsonl,
 					      [TEXT_LOG] = read_log,
-					      [TEXT_EVENTS] = read_events};
+					      [TEXT_EVENTS] = read_events,
+					      [TEXT_TEMPLATE_LOG] = read_template_log};
 
 static int (*const whole[TEXT_KINDS])(struct db *, int64_t, struct buf *,
 				      struct err *) = {[TEXT_PLAN] = whole_plan,

@@ -146,6 +146,11 @@ void root_view_put(struct root_view *v)
 		free(v->projects[i].path);
 	}
 	free(v->projects);
+	for (size_t i = 0; i < v->n_templates; i++) {
+		free(v->templates[i].name);
+		free(v->templates[i].status);
+	}
+	free(v->templates);
 	gateway_view_put(v->gateway);
 	free(v->config);
 	free(v->draft);

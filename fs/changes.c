@@ -8,6 +8,7 @@
 #include "ino.h"
 #include "keys.h"
 #include "show.h"
+#include "templates.h"
 #include "watchers.h"
 
 static bool same(const char *a, const char *b)
@@ -146,6 +147,7 @@ void changes_of_root(struct face *f, const struct root_view *old, const struct r
 	if (changes_status(old, new))
 		changed(f, "status", true);
 	changes_of_gateway(f, old->gateway, new->gateway);
+	changes_of_templates(f, old, new);
 }
 
 void changes_of_errors(struct face *f, int64_t session)

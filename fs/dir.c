@@ -15,6 +15,7 @@
 #include "keys.h"
 #include "node.h"
 #include "seen.h"
+#include "templates.h"
 
 static uint64_t ino_of(const struct file *file, int64_t number)
 {
@@ -94,6 +95,18 @@ static uint64_t lookup_aside(const struct spot *dir, const char *name, pid_t tid
 	return d ? node_for(dir->f, draft_nodes(d), 0, d, tid)->ino : 0;
 }
 
+static uint64_t lookup_template(const struct spot *dir, const char *name)
+{
+	const struct template_info *t = template_by_name(dir->f, name);
+	return t ? ino_of(tree_unnamed(PLACE_TEMPLATES, KIND_DIR), t->id) : 0;
+}
+
+/* Do the files of this directory have its number? */
+static int64_t number_in(const struct spot *dir)
+{
+	return dir->session || dir->file->inside == PLACE_TEMPLATE ? dir->number : 0;
+}
+
 /* A name that is not in the table. */
 static uint64_t lookup_own(const struct spot *dir, const char *name, pid_t tid)
 {
@@ -109,6 +122,8 @@ static uint64_t lookup_own(const struct spot *dir, const char *name, pid_t tid)
 		return lookup_session(dir, name);
 	if (inside == PLACE_KEYS)
 		return lookup_key(dir, name);
+	if (inside == PLACE_TEMPLATES)
+		return lookup_template(dir, name);
 	return inside == PLACE_DROP || inside == PLACE_DROP_PROJECT ? lookup_draft(dir, name, tid) : 0;
 }
 
@@ -118,7 +133,7 @@ uint64_t dir_lookup(const struct spot *dir, const char *name, pid_t tid)
 	if (file && file->kind == KIND_MESSAGE)
 		return node_for(dir->f, &dir->session->nodes, dir->session->id, NULL, tid)->ino;
 	if (file)
-		return ino_of(file, dir->session ? dir->number : 0);
+		return ino_of(file, number_in(dir));
 	uint64_t ino = lookup_own(dir, name, tid);
 	return ino ? ino : lookup_aside(dir, name, tid);
 }
@@ -191,7 +206,7 @@ static bool add_rows(struct listing *l, const struct spot *dir, off_t off)
 		const struct file *file = &tree[row];
 		if (file->place != dir->file->inside || !file->name || dir_off_row(row) <= off)
 			continue;
-		if (!add(l, file->name, ino_of(file, dir->session ? dir->number : 0), type_of(file), dir_off_row(row)))
+		if (!add(l, file->name, ino_of(file, number_in(dir)), type_of(file), dir_off_row(row)))
 			return false;
 	}
 	return true;
@@ -245,6 +260,16 @@ static bool add_keys(struct listing *l, const struct spot *dir, off_t off)
 	return true;
 }
 
+static bool add_templates(struct listing *l, const struct spot *dir, off_t off)
+{
+	const struct file *file = tree_unnamed(PLACE_TEMPLATES, KIND_DIR);
+	int64_t after = off >= DIR_NUMBER_FIRST ? off - DIR_NUMBER_FIRST : 0;
+	for (const struct template_info *t; (t = template_after(dir->f, after)); after = t->id)
+		if (!add(l, t->name, ino_of(file, t->id), S_IFDIR, dir_off_number(t->id)))
+			return false;
+	return true;
+}
+
 static bool add_attached(struct listing *l, const struct spot *dir, off_t off)
 {
 	const struct view *v = dir->session->view;
@@ -271,6 +296,7 @@ static bool add_numbered(struct listing *l, const struct spot *dir, off_t off)
 	case PLACE_PROJECTS: return add_projects(l, dir, KIND_LINK, off);
 	case PLACE_SESSIONS: return add_sessions(l, dir, off);
 	case PLACE_KEYS: return add_keys(l, dir, off);
+	case PLACE_TEMPLATES: return add_templates(l, dir, off);
 	case PLACE_DROP: return add_projects(l, dir, KIND_DIR, off) && add_drafts(l, dir, off);
 	case PLACE_DROP_PROJECT: return add_drafts(l, dir, off);
 	case PLACE_APPROVALS: return add_approvals(l, dir, off);

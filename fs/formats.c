@@ -49,6 +49,22 @@ const struct format formats[] = {
 	 "else.",
 	 NULL},
 	{PLACE_PROJECTS, KIND_LINK, NULL, "NAME", "Absolute path of a git checkout.", NULL},
+	{PLACE_ROOT, KIND_DIR, "templates", NULL,
+	 "A directory a template: a sandbox in which a project was set up at a commit, and which sessions of that "
+	 "commit start from. What that means is told below, under TEMPLATES.",
+	 NULL},
+	{PLACE_TEMPLATES, KIND_DIR, NULL, "PROJECT@COMMIT",
+	 "The project's name and 12 hex digits of the commit; the same again gets a number behind it. `rmdir` drops "
+	 "it: no session starts from it any more, and its disk goes with the last session that did. EBUSY while it is "
+	 "built.",
+	 NULL},
+	{PLACE_TEMPLATE, KIND_MADE, "status", NULL,
+	 "`ready`; `building` and the step `starting`, `cloning`, `installing` or `saving`; or `failed:` and why.",
+	 NULL},
+	{PLACE_TEMPLATE, KIND_GROWING, "log", NULL,
+	 "How it was made, a line each with its time, and between them what the setup said, as it came. It only grows.",
+	 NULL},
+	{PLACE_TEMPLATE, KIND_MADE, "size", NULL, "Bytes that it takes on the disk; 0 until it is ready.", NULL},
 	{PLACE_ROOT, KIND_DIR, "sessions", NULL,
 	 "Lists the sessions by their names. `rmdir` ends one: EBUSY while work is not brought over. `mv` renames one.",
 	 NULL},

@@ -165,7 +165,7 @@ static void ask_text(struct handle *h, fuse_req_t req, const struct spot *at, si
 	r->size = whole ? SNAPSHOT_MAX : size;
 	struct op *op = op_park(h->f, req, h, OP_LOOK, 0);
 	op->path = spot_path(at, NULL);
-	op->session = h->number;
+	op->session = at->session ? h->number : 0;
 	op->version = at->session ? at->session->view->version : 0;
 	op->size = size;
 	op->off = off;

@@ -63,6 +63,8 @@ struct place_words {
 static const struct place_words places[] = {
 	{PLACE_ROOT, "The root", ""},
 	{PLACE_PROJECTS, NULL, "projects/"},
+	{PLACE_TEMPLATES, NULL, "templates/"},
+	{PLACE_TEMPLATE, NULL, "templates/PROJECT@COMMIT/"},
 	{PLACE_GATEWAY, NULL, "gateway/"},
 	{PLACE_KEYS, NULL, "gateway/keys/"},
 	{PLACE_SESSIONS, "Sessions and the drop box", "sessions/"},

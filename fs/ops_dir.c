@@ -18,6 +18,7 @@
 #include "names.h"
 #include "ops.h"
 #include "refuse.h"
+#include "templates.h"
 #include "watchers.h"
 
 static struct face *face_of(fuse_req_t req)
@@ -59,6 +60,10 @@ static void closed(const struct spot *dir, fuse_req_t req, const char *name)
 		rc = refuse_at(dir, name, EPERM,
 			       "projects are symlinks: `ln -s CHECKOUT projects/NAME` adds one, `rm "
 			       "projects/NAME` takes it away");
+	else if (dir->file->inside == PLACE_TEMPLATES || dir->file->inside == PLACE_TEMPLATE)
+		rc = refuse_at(dir, name, EPERM,
+			       "templates are made by sessions that need them: nothing is made here; `rmdir "
+			       "templates/NAME` drops one");
 	else if (dir->file->inside == PLACE_KEYS)
 		rc = refuse_at(
 			dir, name, EPERM,
@@ -204,6 +209,18 @@ static bool is_gone(const struct spot *dir, const char *name)
 	       !tree_find(PLACE_SESSIONS, name);
 }
 
+static void remove_template(const struct spot *dir, fuse_req_t req, const char *name)
+{
+	const struct template_info *t = template_by_name(dir->f, name);
+	if (!t) {
+		fuse_reply_err(req, ENOENT);
+		return;
+	}
+	struct request *r = request_new(REQ_TEMPLATE_DROP, NULL, NULL);
+	r->number = (uint64_t)t->id;
+	op_ask(park_change(dir, req, name, 0), r, decided);
+}
+
 static void removed(struct op *op, struct request *r)
 {
 	decided(op, r);
@@ -226,6 +243,10 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	if (!dir_of(req, parent, &dir))
 		return;
+	if (dir.file->inside == PLACE_TEMPLATES) {
+		remove_template(&dir, req, name);
+		return;
+	}
 	const struct session *s = dir.file->inside == PLACE_SESSIONS ? session_by_name(dir.f, name) : NULL;
 	if (!s && dir.session) {
 		one_by_one(&dir, req, name);

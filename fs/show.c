@@ -16,6 +16,7 @@
 #include "keys.h"
 #include "node.h"
 #include "refuse.h"
+#include "templates.h"
 
 #define AGES_MS 60000 /* ages in the index are told in minutes */
 
@@ -259,6 +260,9 @@ const struct text_info *show_text_info(const struct spot *at)
 {
 	if (at->session)
 		return &at->session->view->text[at->file->text];
+	const struct template_info *t = file_of_template(at->file) ? template_by_id(at->f, at->number) : NULL;
+	if (t)
+		return &t->log;
 	return at->file->text == TEXT_LEDGER ? &gateway_of(at->f)->ledger : &at->f->root->events;
 }
 
@@ -317,6 +321,10 @@ int64_t show_changed(const struct spot *at)
 		return at->f->drop_ms;
 	if (file->kind == KIND_DIR && file->inside == PLACE_PROJECTS)
 		return at->f->root->projects_ms;
+	if (file->kind == KIND_DIR && file->inside == PLACE_TEMPLATES)
+		return at->f->root->templates_ms;
+	if (file->kind == KIND_DIR && file->inside == PLACE_TEMPLATE)
+		return changed_template(at);
 	if (file->kind == KIND_DIR && file->inside == PLACE_KEYS && gateway_of(at->f)->keys_ms)
 		return gateway_of(at->f)->keys_ms;
 	if (at->session)

@@ -13,6 +13,7 @@
 #include "keys.h"
 #include "node.h"
 #include "show.h"
+#include "templates.h"
 #include "watchers.h"
 
 bool file_of_session(const struct file *file)
@@ -63,6 +64,8 @@ int spot_of(struct face *f, uint64_t ino, struct spot *out)
 		out->session = session_by_id(f, out->number);
 		return out->session ? 0 : -ESTALE;
 	}
+	if (file_of_template(out->file))
+		return template_by_id(f, out->number) ? 0 : -ESTALE;
 	if (out->file->place == PLACE_KEYS)
 		return key_name(f, out->number) ? 0 : -ESTALE;
 	return !out->number || project_by_number(f, out->number) ? 0 : -ESTALE;
@@ -119,7 +122,8 @@ double spot_keep_attr(const struct spot *at)
 double spot_keep_entry(const struct spot *at)
 {
 	const struct file *file = at->file;
-	if (at->node || (is_drop_box(file) && file->place != PLACE_SESSIONS) || file->place == PLACE_APPROVALS)
+	if (at->node || (is_drop_box(file) && file->place != PLACE_SESSIONS) || file->place == PLACE_APPROVALS ||
+	    file->place == PLACE_TEMPLATES)
 		return 0;
 	/* A watch could still be set on one that has ended, until the poker has removed it. */
 	bool session = file->place == PLACE_SESSIONS && !file->name;
@@ -161,6 +165,10 @@ static void add_place(struct buf *out, const struct spot *at)
 		return;
 	case PLACE_GATEWAY: buf_addf(out, "gateway/%s", file->name); return;
 	case PLACE_KEYS: buf_addf(out, "gateway/keys/%s", at->number ? key_name(at->f, at->number) : ""); return;
+	case PLACE_TEMPLATES: buf_addf(out, "templates/%s", template_by_id(at->f, at->number)->name); return;
+	case PLACE_TEMPLATE:
+		buf_addf(out, "templates/%s/%s", template_by_id(at->f, at->number)->name, file->name);
+		return;
 	case PLACE_ROOT: buf_adds(out, file->name); return;
 	case PLACE_NONE: return;
 	}

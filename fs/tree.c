@@ -14,6 +14,7 @@
 #include "backend/base/mem.h"
 #include "keys.h"
 #include "show.h"
+#include "templates.h"
 
 /* Kinds of rows. P is their place, WORDS what README says of them; NULL leaves them out there. */
 /* clang-format off */
@@ -76,7 +77,16 @@ const struct file tree[] = {
 
 	DIR(ROOT,      "gateway",  0555, GATEWAY, "the process that holds keys: keys/PROVIDER, policy, ledger, head, tokens"),
 
+	DIR(ROOT,      "templates", 0755, TEMPLATES, "saved sandboxes that sessions start from: status, log, size"),
+
 	LINK(PROJECTS), /* projects/NAME */
+
+	/* ---- templates ---- */
+
+	DIR(TEMPLATES,   NULL,     0555, TEMPLATE, NULL), /* templates/PROJECT@COMMIT; rmdir drops it */
+	MADE(TEMPLATE,   "status", show_template_status, changed_template, NULL),
+	GROWS(TEMPLATE,  "log",    TEMPLATE_LOG, NULL), /* how it was made, and what the setup said */
+	MADE(TEMPLATE,   "size",   show_template_size, changed_template, NULL), /* bytes on the disk */
 
 	/* ---- the gateway ---- */
 

@@ -25,6 +25,8 @@ enum place {
 	PLACE_FILES, /* sessions/NAME/files and all folders below it */
 	PLACE_GATEWAY,
 	PLACE_KEYS, /* gateway/keys */
+	PLACE_TEMPLATES,
+	PLACE_TEMPLATE, /* templates/NAME */
 };
 
 /* How a file behaves when it is opened, read and written. One row of handle_kinds (handle.c) each. */

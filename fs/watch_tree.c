@@ -16,6 +16,7 @@
 #include "face.h"
 #include "ino.h"
 #include "seen.h"
+#include "templates.h"
 #include "watch_box.h"
 #include "watchers.h"
 
@@ -34,7 +35,8 @@ static uint64_t ino_of_session(int64_t id)
 static uint64_t parent_of(uint64_t ino)
 {
 	const struct file *parent = tree_dir(tree[ino_row(ino)].place);
-	return ino_pack(file_of_session(parent) ? ino_number(ino) : 0, tree_row(parent));
+	bool numbered = file_of_session(parent) || file_of_template(parent);
+	return ino_pack(numbered ? ino_number(ino) : 0, tree_row(parent));
 }
 
 /* ---- sessions in listings ----

@@ -1,0 +1,33 @@
+#!/bin/sh
+# templates/ on a real mount: what is listed, read and dropped.
+. "$(dirname "$0")/../lib.sh"
+
+mkdir "$P/.agents"
+printf 'echo setting up\n[ -e "%s/go" ] || exit 3\n' "$T" >"$P/.agents/setup"
+(cd "$P" && git add . && git commit -qm setup)
+TEMPLATE=$M/templates/project@$(git -C "$P" rev-parse --short=12 HEAD)
+start || exit 1
+equal "there is none" "$(ls "$M/templates")" ""
+(cd "$P" && echo hello >"$S/new/one")
+within 60 grep -q '^failed' "$S/one/status" || not_ok "it fails"
+contains "the session says why" "$(cat "$S/one/status")" "failed: setting the project up failed: .agents/setup ended with exit code 3"
+contains "and so does the template" "$(cat "$TEMPLATE/status")" "failed: setting the project up failed"
+contains "its log has the words of the setup" "$(cat "$TEMPLATE/log")" "setting up"
+equal "sizes are true" "$(stat -c %s "$TEMPLATE/log" "$TEMPLATE/status" "$TEMPLATE/size")" "$(for f in log status size; do wc -c <"$TEMPLATE/$f"; done)"
+touch "$T/go"
+echo retry >"$S/one/ctl" || not_ok "retry"
+check "a retry works" timeout 60 cat "$S/one/wait/idle" >/dev/null
+equal "it is ready" "$(cat "$TEMPLATE/status")" ready
+check "and has a size" [ "$(cat "$TEMPLATE/size")" -gt 0 ]
+equal "one is listed" "$(ls "$M/templates")" "$(basename "$TEMPLATE")"
+equal "its files" "$(ls "$TEMPLATE" | tr '\n' ' ')" "log size status "
+equal "nothing is made here" "$(errno_of mkdir "$M/templates/x")" EPERM
+equal "nor there" "$(errno_of sh -c "echo x >$TEMPLATE/x")" EPERM
+equal "files stay" "$(errno_of rm "$TEMPLATE/log")" EPERM
+check "rmdir drops it" rmdir "$TEMPLATE"
+equal "it is not listed any more" "$(ls "$M/templates")" ""
+equal "and not there" "$(errno_of cat "$TEMPLATE/status")" ENOENT
+equal "its disk stays while a session lies on it" "$(ls "$T/state/berthfs/templates" | wc -l)" 1
+echo "destroy force" >"$S/one/ctl"
+none() { [ -z "$(ls "$T/state/berthfs/templates")" ]; }
+check "and goes with it" within 60 none
