@@ -311,6 +311,22 @@ void config_describe(void (*key)(void *arg, const struct config_key_info *key), 
 /* Prints the transcript of a session by name or id, also a destroyed one (`berthfs show`). Opens the database
  * read-only. */
 int backend_show(const struct paths *paths, const char *name, int fd, struct err *err);
+/* A session that lives, as `berthfs ssh` and `berthfs connect` need it. */
+struct entrance {
+	int64_t id;
+	char *name, *kind, *size;
+	char *clone; /* in the sandbox; "" until it is there */
+	bool up;     /* its sandbox runs */
+};
+/* By name or id, with or without `.berth` behind it. -ENOENT; -EOPNOTSUPP: its kind of sandbox has no ssh. */
+int backend_entrance(const struct paths *paths, const char *name, struct entrance *out, struct err *err);
+void entrance_release(struct entrance *e);
+/* Folder of the session's ssh keys (sandbox_keys()), malloc'd; STATE/ssh/ALIAS is made a link to it. */
+int backend_enter_keys(const struct paths *paths, const struct entrance *e, const char *alias, char **folder,
+		       struct err *err);
+/* Starts the sandbox if it has to; a descriptor to the ssh server inside, or -errno. Blocks for as long as a boot. */
+int backend_enter(const struct paths *paths, const struct entrance *e, void (*progress)(void *arg, const char *line),
+		  void *arg, struct err *err);
 /* `berthfs doctor`: one line a finding about git, config and models. */
 void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
 		    void *arg);

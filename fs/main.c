@@ -13,6 +13,7 @@
 #include "backend/base/child.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "enter.h"
 #include "gateway/gateway.h"
 #include "mount.h"
 #include "sandbox/sandbox.h"
@@ -196,6 +197,21 @@ static int run_conformance(const struct verb *v, int argc, char **argv)
 	return code == EX_USAGE ? usage(v) : code;
 }
 
+static int run_ssh(const struct verb *v, int argc, char **argv)
+{
+	return argc < 2 || argv[1][0] == '-' ? usage(v) : ssh_main(argv[1], argv + 2);
+}
+
+static int run_connect(const struct verb *v, int argc, char **argv)
+{
+	return argc != 2 || argv[1][0] == '-' ? usage(v) : connect_main(argv[1]);
+}
+
+static int run_ssh_config(const struct verb *v, int argc, char **argv)
+{
+	return argc != 1 ? usage(v) : ssh_config_main();
+}
+
 static int run_keeper(const struct verb *v, int argc, char **argv)
 {
 	return sandbox_keeper_main(argc, argv);
@@ -245,6 +261,15 @@ static const struct verb verbs[] = {
 	 "this machine and its LAN are asked what they have. Exit code 69 if there is none but script:FILE.\n"},
 	{"image", "build [--force] | list | rm NAME", run_image, "the base image of sandboxes",
 	 "build makes it if there is none or its recipe has changed; a session does that by itself when it has to.\n"},
+	{"ssh", "NAME [COMMAND...]", run_ssh, "a shell, or a command, in a session's sandbox",
+	 "NAME is the session's name or number. Begins in the clone, as the tools do; starts the sandbox if it is "
+	 "down. "
+	 "The\n"
+	 "exit code is that of the command, or 255 if ssh itself failed.\n"},
+	{"connect", "NAME", run_connect, "the byte stream to a sandbox's ssh server, for ProxyCommand",
+	 "On standard input and output. Makes the session's keys and starts the sandbox if it has to.\n"},
+	{"ssh-config", "", run_ssh_config, "print lines for ~/.ssh/config: ssh, scp, rsync and sshfs to NAME.berth",
+	 "Once: berthfs ssh-config >~/.ssh/berth, and `Include berth` as the first line of ~/.ssh/config.\n"},
 	{"ledger", "verify [--expect-head H] [FILE]", run_ledger, "check the gateway's record of requests",
 	 "FILE is a copy of gateway/ledger, or a rotated segment; without one the instance's own is checked. H is a "
 	 "head (64 hex\n"

@@ -16,10 +16,13 @@ struct driver {
 	int (*copy)(const struct sandbox_copy *c, struct err *err); /* or NULL */
 	void (*describe)(enum sandbox_state state, char out[64]);
 	int (*save)(const struct paths *paths, int64_t id, const char *folder, bool *alone, struct err *err);
+	int (*ssh)(const struct paths *paths, int64_t id, struct err *err); /* NULL: there is none inside */
 };
 
 extern const struct driver driver_dir, driver_vm;
 
+/* A stream to the ssh server of a sandbox that is up: a descriptor, or -errno. */
+int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 /* For drivers: where the tool protocol of a sandbox is served (both kinds): runtime/ID.sock. malloc'd. */
 char *sandbox_socket(const struct paths *paths, int64_t id);
 /* For drivers: a copy of a file or folder by cp(1), which shares blocks where it can; it replaces `to` in one step. */

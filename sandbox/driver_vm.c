@@ -528,6 +528,11 @@ static void describe(enum sandbox_state s, char out[64])
 	snprintf(out, 64, "%s", words[s]);
 }
 
+static int ssh(const struct paths *paths, int64_t id, struct err *err)
+{
+	return request(paths, id, "ssh\n", clock_mono_ms() + STATUS_MS, NULL, err);
+}
+
 const struct driver driver_vm = {.kind = "vm",
 				 .possible = possible,
 				 .up = up,
@@ -537,4 +542,5 @@ const struct driver driver_vm = {.kind = "vm",
 				 .down = down,
 				 .destroy = destroy,
 				 .describe = describe,
-				 .save = save};
+				 .save = save,
+				 .ssh = ssh};

@@ -27,7 +27,7 @@
 
 #define PACKAGES                                                                                                       \
 	"bash,build-essential,bzip2,ca-certificates,curl,diffutils,dropbear-bin,file,findutils,git,gzip,less,make,"    \
-	"netbase,nodejs,npm,patch,procps,python3,python3-venv,sudo,tar,unzip,xz-utils"
+	"netbase,nodejs,npm,openssh-sftp-server,patch,procps,python3,python3-venv,rsync,sudo,tar,unzip,xz-utils"
 
 /* $1 is the folder of the new system. sudo: Debian builds it to look its own host's name up, which here only costs
  * time. resolv.conf: there is no name server, and an empty file makes that an error at once. */

@@ -14,12 +14,15 @@
  *
  * The keeper listens on its socket, RUNTIME/ID.sock (0600, same user only). A client sends one line and gets "ok\n" or
  * "error WORDS\n" first:
- *	tool      then the connection is a stream to the tool daemon; waits for it while the VM boots; a paused one goes
- *on wait      answered when the tool daemon can be reached status    then one line:
- *booting|running|paused|stopping|stalled, accelerator. stalled: the host's disk is full pause     the guest is stopped
- *as it is; "error busy: WORDS" while a stream to it is open poweroff  clean power-off; answered when QEMU has ended,
- *then one line: how kill      QEMU is killed; answered when it has ended console   then the last 8 KiB of the serial
- *console */
+ *	tool      then the connection is a stream to the tool daemon; waits while the VM boots, a paused one goes on
+ *	ssh       the same to an ssh server in the guest (guest/ssh.h)
+ *	wait      answered when the tool daemon can be reached
+ *	status    then one line: booting|running|paused|stopping|stalled, accelerator, "ssh" and how many of people's
+ *	          connections there are. stalled: the host's disk is full
+ *	pause     the guest is stopped as it is; "error busy: WORDS" while a stream to it is open
+ *	poweroff  clean power-off; answered when QEMU has ended, then one line: how
+ *	kill      QEMU is killed; answered when it has ended
+ *	console   then the last 8 KiB of the serial console */
 #pragma once
 #define KEEPER_VERB	    "vm-keeper" /* the program's hidden verb */
 #define KEEPER_BUSY	    "busy: "

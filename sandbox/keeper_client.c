@@ -27,7 +27,7 @@ struct client {
 	struct list link;
 	int fd;
 	enum client_wait wait;
-	bool stream; /* WAIT_RUNNING: becomes a stream */
+	const char *stream; /* WAIT_RUNNING: kind of the stream that it becomes, or NULL */
 	char line[LINE_MAX_BYTES + 1];
 	size_t n;
 };
@@ -63,13 +63,13 @@ static void answer_stream(struct keeper *k, struct client *c)
 		return;
 	}
 	if (send(c->fd, "ok\n", 3, MSG_NOSIGNAL | MSG_DONTWAIT) == 3) {
-		mux_open(k->mux, "tool", c->fd, NULL); /* takes the descriptor, also when it fails */
+		mux_open(k->mux, c->stream, c->fd, NULL); /* takes the descriptor, also when it fails */
 		c->fd = -1;
 	}
 	drop(k, c);
 }
 
-static void want_running(struct keeper *k, struct client *c, bool stream)
+static void want_running(struct keeper *k, struct client *c, const char *stream)
 {
 	c->wait = WAIT_RUNNING;
 	c->stream = stream;
@@ -86,21 +86,25 @@ static void want_running(struct keeper *k, struct client *c, bool stream)
 
 static void verb_tool(struct keeper *k, struct client *c)
 {
-	want_running(k, c, true);
+	want_running(k, c, "tool");
+}
+
+static void verb_ssh(struct keeper *k, struct client *c)
+{
+	want_running(k, c, "ssh");
 }
 
 static void verb_wait(struct keeper *k, struct client *c)
 {
-	want_running(k, c, false);
+	want_running(k, c, NULL);
 }
 
 static void verb_status(struct keeper *k, struct client *c)
 {
 	static const char *const phases[] = {"booting", "running", "stopping", "ended"};
 	bool up = k->phase == VM_BOOTING || k->phase == VM_RUNNING;
-	CLEAN_FREE char *line = xasprintf("%s tcg\n", up && keeper_resting(k) ? "paused"
-						      : k->stalled	      ? "stalled"
-									      : phases[k->phase]);
+	const char *word = up && keeper_resting(k) ? "paused" : k->stalled ? "stalled" : phases[k->phase];
+	CLEAN_FREE char *line = xasprintf("%s tcg ssh %d\n", word, mux_streams_of(k->mux, "ssh"));
 	answer(k, c, "ok", line, strlen(line));
 }
 
@@ -138,8 +142,8 @@ static const struct {
 	const char *name;
 	void (*run)(struct keeper *k, struct client *c);
 } verbs[] = {
-	{"tool", verb_tool}, {"wait", verb_wait},	{"status", verb_status}, {"poweroff", verb_poweroff},
-	{"kill", verb_kill}, {"console", verb_console}, {"pause", verb_pause},
+	{"tool", verb_tool},	     {"ssh", verb_ssh},	  {"wait", verb_wait},	     {"status", verb_status},
+	{"poweroff", verb_poweroff}, {"kill", verb_kill}, {"console", verb_console}, {"pause", verb_pause},
 };
 
 static void obey(struct keeper *k, struct client *c)

@@ -352,7 +352,7 @@ int mux_open(struct mux *m, const char *kind, int fd, struct err *err)
 			m->next_id += 2;
 	} while (mux_find(m, m->next_id));
 	mux_frame(m, MUX_OPEN, m->next_id, kind, (uint32_t)n);
-	mux_add(m, m->next_id, take_fd(&own));
+	memcpy(mux_add(m, m->next_id, take_fd(&own))->kind, kind, n + 1);
 	flush(m);
 	return 0;
 }
@@ -408,4 +408,13 @@ int mux_streams(const struct mux *m)
 int mux_guest_streams(const struct mux *m)
 {
 	return m->bulk_streams;
+}
+
+int mux_streams_of(const struct mux *m, const char *kind)
+{
+	int n = 0;
+	for (size_t i = 0; i < MUX_BUCKETS; i++)
+		for (const struct mux_stream *s = m->buckets[i]; s; s = s->next)
+			n += !strcmp(s->kind, kind);
+	return n;
 }

@@ -90,5 +90,6 @@ void mux_work(struct mux *m);	 /* all that can be done without blocking */
 int mux_open(struct mux *m, const char *kind, int fd, struct err *err);
 
 enum mux_state mux_state(const struct mux *m);
-int mux_streams(const struct mux *m);	    /* open streams, of either side */
-int mux_guest_streams(const struct mux *m); /* those that the guest has opened */
+int mux_streams(const struct mux *m);			   /* open streams, of either side */
+int mux_guest_streams(const struct mux *m);		   /* those that the guest has opened */
+int mux_streams_of(const struct mux *m, const char *kind); /* those of a kind that this side has opened */

@@ -29,16 +29,17 @@ struct mux_stream {
 	struct mux_stream *next; /* in its bucket */
 	uint32_t id;
 	int fd;
-	uint32_t events;    /* what epoll watches fd for; 0: fd is not in the set */
-	bool bulk;	    /* the guest has opened it */
-	bool eof;	    /* fd gave end of file and FIN was sent */
-	bool fin;	    /* FIN came: after `out` the descriptor is shut down for writing */
-	bool broken;	    /* fd takes no more: what comes for it is dropped */
-	bool closing;	    /* CLOSE came: only `out` is still delivered */
-	uint32_t credit;    /* bytes that may still be sent */
-	uint32_t allowed;   /* bytes that the peer may still send */
-	uint32_t delivered; /* bytes written to fd since the last WINDOW */
-	struct buf out;	    /* received, not yet written to fd, from out_at on */
+	uint32_t events;	 /* what epoll watches fd for; 0: fd is not in the set */
+	bool bulk;		 /* the guest has opened it */
+	char kind[MUX_KIND + 1]; /* "" if the peer has opened it */
+	bool eof;		 /* fd gave end of file and FIN was sent */
+	bool fin;		 /* FIN came: after `out` the descriptor is shut down for writing */
+	bool broken;		 /* fd takes no more: what comes for it is dropped */
+	bool closing;		 /* CLOSE came: only `out` is still delivered */
+	uint32_t credit;	 /* bytes that may still be sent */
+	uint32_t allowed;	 /* bytes that the peer may still send */
+	uint32_t delivered;	 /* bytes written to fd since the last WINDOW */
+	struct buf out;		 /* received, not yet written to fd, from out_at on */
 	size_t out_at;
 };
 

@@ -146,6 +146,24 @@ void sandbox_describe(const char *kind, enum sandbox_state state, char out[64])
 		snprintf(out, 64, "%.40s", kind);
 }
 
+int sandbox_enter_possible(const char *kind, struct err *err)
+{
+	const struct driver *d = find(kind);
+	if (!d)
+		return refuse(kind, err);
+	return d->ssh ? 0
+		      : err_set(err, EOPNOTSUPP,
+				"sandboxes of kind %s have no ssh server: they are folders of a machine that you are "
+				"on; only kind vm has one",
+				kind);
+}
+
+int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct err *err)
+{
+	int rc = sandbox_enter_possible(kind, err);
+	return rc ? rc : find(kind)->ssh(paths, id, err);
+}
+
 char *sandbox_socket(const struct paths *paths, int64_t id)
 {
 	return xasprintf("%s/%" PRId64 ".sock", paths->runtime, id);

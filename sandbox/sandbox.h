@@ -110,6 +110,18 @@ bool sandbox_can_save(const char *kind);
 /* "vm running tcg", "vm down", "dir running": the line of the `sandbox` file, no newline. */
 void sandbox_describe(const char *kind, enum sandbox_state state, char out[64]);
 
+/* ---- people: ssh into a sandbox ---- */
+
+/* Why nobody can get into sandboxes of this kind by ssh, in words, or 0. */
+int sandbox_enter_possible(const char *kind, struct err *err);
+/* The folder of a session's own key (`id`) and of the key that its server has to show (`known_hosts`); the first is
+ * made if it is missing. malloc'd. */
+int sandbox_keys(const struct paths *paths, int64_t id, char **folder, struct err *err);
+/* Brings the sandbox up, sees to both keys, and opens a connection to the ssh server inside (user `agent`): a
+ * descriptor that the caller relays to an ssh client. While it is open the sandbox counts as in use. -ENOTCONN: the
+ * sandbox has never been made. */
+int sandbox_enter(const struct sandbox_spec *spec, struct err *err);
+
 /* ---- the base image (kind vm) ---- */
 
 /* Builds it if its recipe changed or there is none; force: always. Progress as in sandbox_spec. */

@@ -32,7 +32,7 @@ _berthfs() {
 	local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD - 1]}
 	COMPREPLY=()
 	if [[ $COMP_CWORD == 1 ]]; then
-		_berthfs_words "mount umount show models doctor image ledger conformance --help --version" "$word"
+		_berthfs_words "mount umount show models doctor image ssh connect ssh-config ledger conformance --help --version" "$word"
 		return
 	fi
 	case ${COMP_WORDS[1]} in
@@ -44,7 +44,8 @@ _berthfs() {
 		esac
 		;;
 	umount) _berthfs_lines "$(_berthfs_mount)" "$word" ;;
-	show) _berthfs_lines "$(_berthfs_sessions)" "$word" ;;
+	show | connect) _berthfs_lines "$(_berthfs_sessions)" "$word" ;;
+	ssh) [[ $COMP_CWORD != 2 ]] || _berthfs_lines "$(_berthfs_sessions)" "$word" ;;
 	ledger)
 		case $COMP_CWORD:$last in
 		2:*) _berthfs_words "verify --help" "$word" ;;

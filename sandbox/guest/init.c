@@ -24,6 +24,7 @@
 #include "busy.h"
 #include "sandbox/mux.h"
 #include "sandbox/net.h"
+#include "ssh.h"
 #include "tools.h"
 
 #define PORT_NAME "berthfs.mux"
@@ -82,6 +83,8 @@ static int on_accept(void *arg, const char *kind)
 {
 	struct init *init = arg;
 	int s[2];
+	if (!strcmp(kind, "ssh"))
+		return ssh_serve(tools_jobs(init->tools));
 	if (strcmp(kind, "tool") != 0)
 		return -EPROTONOSUPPORT;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s))

@@ -287,6 +287,28 @@ bool jobs_has_environ(struct jobs *jobs)
 	return has;
 }
 
+char **jobs_environ(struct jobs *jobs)
+{
+	size_t n = 0;
+	pthread_mutex_lock(&jobs->lock);
+	while (jobs->base && jobs->base[n])
+		n++;
+	char **env = xcalloc(n + 2, sizeof *env);
+	env[0] = xstrdup("LANG=C.UTF-8");
+	for (size_t i = 0; i < n; i++)
+		env[i + 1] = xstrdup(jobs->base[i]);
+	pthread_mutex_unlock(&jobs->lock);
+	return env;
+}
+
+void jobs_forked(struct jobs *jobs)
+{
+	pthread_mutex_lock(&jobs->lock);
+	jobs->forks++;
+	pthread_cond_signal(&jobs->forked);
+	pthread_mutex_unlock(&jobs->lock);
+}
+
 int jobs_kill(struct jobs *jobs, const char *id, struct err *err)
 {
 	if (!job_id_ok(id))

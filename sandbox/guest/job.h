@@ -54,6 +54,10 @@ int jobs_start(struct jobs *jobs, const struct env_exec *exec, struct err *err);
  * entry without a name, or too much of it. */
 int jobs_set_environ(struct jobs *jobs, const char *const *pairs, struct err *err);
 bool jobs_has_environ(struct jobs *jobs); /* whether one was set */
+/* That environment, with LANG, for a program that is no job; NULL-terminated, malloc'd like its entries. */
+char **jobs_environ(struct jobs *jobs);
+/* A child was forked by someone else in this process: it is reaped here, too. */
+void jobs_forked(struct jobs *jobs);
 int jobs_kill(struct jobs *jobs, const char *id, struct err *err);
 int jobs_where(struct jobs *jobs, const char *id, char **path, struct err *err);	  /* of what would be kept */
 int jobs_ack(struct jobs *jobs, const char *id, bool keep, char **path, struct err *err); /* -EBUSY while it runs */

@@ -77,6 +77,11 @@ int tools_serve(struct tools *t, int fd, bool greet)
 	return rc;
 }
 
+struct jobs *tools_jobs(struct tools *t)
+{
+	return t->jobs;
+}
+
 void tools_close(struct tools *t)
 {
 	jobs_close(t->jobs);

@@ -26,5 +26,6 @@ struct tools;
 int tools_new(const struct tools_config *config, struct tools **out, struct err *err);
 /* Serves a connection on a thread of its own; fd (a socket) belongs to it. greet: the line "tool" comes first. */
 int tools_serve(struct tools *t, int fd, bool greet);
+struct jobs *tools_jobs(struct tools *t);
 void tools_close(struct tools *t); /* what ends from here on was ended by the sandbox going down */
 void tools_stop(struct tools *t);  /* ends all jobs; returns when their ends are on disk */

@@ -24,6 +24,8 @@ berthfs mount -o now|nowatch
 berthfs umount |$M
 berthfs show |fix-login fix-logout
 berthfs show fix-logo|fix-logout
+berthfs ssh fix-logo|fix-logout
+berthfs connect |fix-login fix-logout
 berthfs image |+ build list rm
 berthfs image build |--force
 berthfs ledger |+ verify

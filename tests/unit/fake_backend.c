@@ -381,6 +381,28 @@ int backend_show(const struct paths *paths, const char *name, int fd, struct err
 	return err_set(err, ENOENT, "the fake keeps nothing");
 }
 
+int backend_entrance(const struct paths *paths, const char *name, struct entrance *out, struct err *err)
+{
+	*out = (struct entrance){0};
+	return err_set(err, ENOENT, "the fake has no sandboxes");
+}
+
+void entrance_release(struct entrance *e)
+{
+}
+
+int backend_enter_keys(const struct paths *paths, const struct entrance *e, const char *alias, char **folder,
+		       struct err *err)
+{
+	return err_set(err, ENOENT, "the fake has no sandboxes");
+}
+
+int backend_enter(const struct paths *paths, const struct entrance *e, void (*progress)(void *arg, const char *line),
+		  void *arg, struct err *err)
+{
+	return err_set(err, ENOENT, "the fake has no sandboxes");
+}
+
 void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
 		    void *arg)
 {
