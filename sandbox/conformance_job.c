@@ -322,8 +322,8 @@ static bool gateway_address(struct conf *c)
 		return false;
 	}
 	CLEAN_FREE char *script =
-		xasprintf("exec 3<>/dev/tcp/127.0.0.1/%s && printf 'GET / HTTP/1.1\\r\\n\\r\\n' >&3 && "
-			  "cat <&3; true",
+		xasprintf("(exec 3<>/dev/tcp/127.0.0.1/%s; (printf 'GET / HTTP/1.1\\r\\n\\r\\n' >&3); cat <&3) "
+			  "2>/dev/null; exit 0",
 			  strrchr(url, ':') + 1);
 	REQUIRE(c, run_argv(c, (const char *const[]){"/bin/bash", "-c", script, NULL}, NULL, NULL) == 0);
 	REQUIRE(c, !strstr(buf_str(&c->out), "HTTP/1.1 200"));
