@@ -217,6 +217,11 @@ static int run_keeper(const struct verb *v, int argc, char **argv)
 	return sandbox_keeper_main(argc, argv);
 }
 
+static int run_box(const struct verb *v, int argc, char **argv)
+{
+	return sandbox_box_main(argc, argv);
+}
+
 static int run_tools(const struct verb *v, int argc, char **argv)
 {
 	return sandbox_tools_main(argc, argv);
@@ -277,13 +282,15 @@ static const struct verb verbs[] = {
 	 "names the\n"
 	 "public key to hold it against. Exit code 65 if it does not hold.\n"},
 	{"conformance", "KIND", run_conformance, "check that sandboxes of a kind behave as they all have to",
-	 "Makes a sandbox of that kind (vm, dir), runs one suite of cases on it and takes it away. One line a case: "
+	 "Makes a sandbox of that kind (vm, container, dir), runs one suite of cases on it and takes it away. One line "
+	 "a case: "
 	 "ok, "
 	 "not ok or\n"
 	 "skip, its words, its time; then the total. Exit code 70 if a case fails, 69 if there can be no such sandbox "
 	 "here.\n"},
 	{"gateway", "...", run_gateway, NULL, NULL},
 	{"vm-keeper", "...", run_keeper, NULL, NULL},
+	{"box-keeper", "...", run_box, NULL, NULL},
 	{"tool-daemon", "...", run_tools, NULL, NULL},
 };
 

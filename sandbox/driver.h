@@ -19,7 +19,7 @@ struct driver {
 	int (*ssh)(const struct paths *paths, int64_t id, struct err *err); /* NULL: there is none inside */
 };
 
-extern const struct driver driver_dir, driver_vm;
+extern const struct driver driver_container, driver_dir, driver_vm;
 
 /* A stream to the ssh server of a sandbox that is up: a descriptor, or -errno. */
 int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct err *err);
@@ -27,5 +27,7 @@ int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct 
 char *sandbox_socket(const struct paths *paths, int64_t id);
 /* For drivers: a copy of a file or folder by cp(1), which shares blocks where it can; it replaces `to` in one step. */
 int sandbox_copy_tree(const char *from, const char *to, const atomic_bool *cancel, struct err *err);
+/* For drivers: a host name made from a session's: letters, digits and inner hyphens, at most 63. malloc'd. */
+char *sandbox_host(const char *name);
 /* For drivers: says a line of progress, if somebody listens. */
 __attribute__((format(printf, 2, 3))) void sandbox_say(const struct sandbox_spec *spec, const char *fmt, ...);

@@ -255,23 +255,6 @@ static int image_of(const struct sandbox_spec *spec, char **dir, struct err *err
 	return rc;
 }
 
-/* Host names: letters, digits and inner hyphens, at most 63. */
-static char *host_name(const char *name)
-{
-	char *host = xstrndup(name && *name ? name : "sandbox", 63);
-	for (char *p = host; *p; p++)
-		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", *p))
-			*p = '-';
-	for (size_t n = strlen(host); n && host[n - 1] == '-';)
-		host[--n] = 0;
-	size_t lead = strspn(host, "-");
-	memmove(host, host + lead, strlen(host + lead) + 1);
-	if (*host)
-		return host;
-	free(host);
-	return xstrdup("sandbox");
-}
-
 /* Starts a keeper and waits until its QEMU runs. */
 static int start(const struct sandbox_spec *spec, struct err *err)
 {
@@ -291,7 +274,7 @@ static int start(const struct sandbox_spec *spec, struct err *err)
 	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
 	CLEAN_FREE char *vmlinux = xasprintf("%s/vmlinux", image);
 	CLEAN_FREE char *log = xasprintf("%s/keeper.log", folder);
-	CLEAN_FREE char *host = host_name(spec->name);
+	CLEAN_FREE char *host = sandbox_host(spec->name);
 	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus);
 	CLEAN_FREE char *memory = xasprintf("%d", size.memory_mib);
 	const char *argv[] = {paths_program(spec->paths),

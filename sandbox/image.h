@@ -4,6 +4,7 @@
  *	modules.cpio    initial ramdisk without /init
  *	initrd-GUEST    modules.cpio and our guest program as /init; GUEST: 12 hex digits of the program's SHA-256, so a
  *	                new guest program costs no new disk, and older sandboxes boot with the new one too
+ *	tree/           the same as a folder, for containers; made when the first one is
  *	manifest        "key = value" lines; written last
  *	users/          one link to the folder of each sandbox whose disk is an overlay of this image
  * RECIPE: 12 hex digits of the SHA-256 of all that the disk and kernel are made by. A forced build of the same recipe
@@ -30,6 +31,10 @@ int image_current(const struct paths *paths, struct image *out, struct err *err)
 int image_possible(struct err *err);
 /* Path of the ramdisk with this program's guest in it, made if it is not there yet. */
 int image_initrd(const char *dir, char **path, struct err *err);
+
+/* Path of the image in dir as a folder (malloc'd), unpacked if it is not there yet: some 10 s. */
+int image_tree(const char *dir, const atomic_bool *cancel, void (*say)(void *arg, const char *line), void *arg,
+	       char **tree, struct err *err);
 
 /* Keeps images from being removed while an overlay is made or looked for: a shared lock, a descriptor to close. */
 int image_hold(const struct paths *paths, struct err *err);

@@ -17,8 +17,8 @@ static const struct {
 	struct sandbox_size size;
 } sizes[] = {{"mini", {1, 512}}, {"small", {2, 2048}}, {"large", {8, 16384}}};
 
-static const struct driver *const drivers[] = {&driver_vm, &driver_dir};
-static const char *const later[] = {"container", "ssh", "host"};
+static const struct driver *const drivers[] = {&driver_vm, &driver_container, &driver_dir};
+static const char *const later[] = {"ssh", "host"};
 
 int sandbox_size(const char *name, struct sandbox_size *out)
 {
@@ -162,6 +162,22 @@ int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct 
 {
 	int rc = sandbox_enter_possible(kind, err);
 	return rc ? rc : find(kind)->ssh(paths, id, err);
+}
+
+char *sandbox_host(const char *name)
+{
+	char *host = xstrndup(name && *name ? name : "sandbox", 63);
+	for (char *p = host; *p; p++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", *p))
+			*p = '-';
+	for (size_t n = strlen(host); n && host[n - 1] == '-';)
+		host[--n] = 0;
+	size_t lead = strspn(host, "-");
+	memmove(host, host + lead, strlen(host + lead) + 1);
+	if (*host)
+		return host;
+	free(host);
+	return xstrdup("sandbox");
 }
 
 char *sandbox_socket(const struct paths *paths, int64_t id)

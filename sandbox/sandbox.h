@@ -142,6 +142,7 @@ int sandbox_conformance_main(const struct paths *paths, int argc, char **argv);
 /* ---- hidden verbs of the program: processes that outlive the daemon ---- */
 
 int sandbox_keeper_main(int argc, char **argv); /* berthfs vm-keeper ...: parent of one QEMU */
+int sandbox_box_main(int argc, char **argv);	/* berthfs box-keeper ...: parent of one container */
 int sandbox_tools_main(int argc, char **argv);	/* berthfs tool-daemon ...: the tool daemon of kind dir */
 
 /* ---- env: a connection to the tool daemon inside a sandbox; one thread at a time ---- */

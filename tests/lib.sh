@@ -121,7 +121,7 @@ sandbox_pids() {
 	for sandbox_dir in /proc/[0-9]*; do
 		sandbox_line=$({ tr '\0' ' ' <"$sandbox_dir/cmdline"; } 2>/dev/null) || continue
 		case $sandbox_line in
-		*tool-daemon*"$T/"* | *vm-keeper*"$T/"* | *qemu-system*"$T/"*) echo "${sandbox_dir#/proc/}" ;;
+		*tool-daemon*"$T/"* | *vm-keeper*"$T/"* | *box-keeper*"$T/"* | *qemu-system*"$T/"*) echo "${sandbox_dir#/proc/}" ;;
 		esac
 	done
 }

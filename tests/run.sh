@@ -290,7 +290,7 @@ marked() {
 		pid=${proc#/proc/}
 		words=$(cat "$proc/cmdline" 2>/dev/null | tr '\0' ' ')
 		case $(cat "$proc/comm" 2>/dev/null):$words in
-		berthfs* | qemu-system* | *" vm-keeper "* | *" tool-daemon "*) ;;
+		berthfs* | qemu-system* | *" vm-keeper "* | *" box-keeper "* | *" tool-daemon "*) ;;
 		*) continue ;;
 		esac
 		parent=$(sed -n 's/^PPid:[^0-9]*//p' "$proc/status" 2>/dev/null)

@@ -21,6 +21,7 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "boot.h"
+#include "box.h"
 #include "busy.h"
 #include "sandbox/mux.h"
 #include "sandbox/net.h"
@@ -201,9 +202,11 @@ static bool turn(struct init *init, int ms)
 	return p[1].revents != 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static struct init init;
+	if (argc > 1 && !strcmp(argv[1], "box"))
+		return box_main(argc, argv);
 	if (getpid() != 1) {
 		fprintf(stderr, "this program is PID 1 of a virtual machine and nothing else\n");
 		return 64;

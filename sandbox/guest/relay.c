@@ -144,19 +144,13 @@ static void *accept_all(void *arg)
 	return NULL;
 }
 
-int relay_start(const char *note, struct err *err)
+int relay_serve(int listener, const char *note, struct err *err)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t n = sizeof a;
-	CLEAN_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	pthread_t thread;
-	if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) || listen(fd, 128) ||
-	    getsockname(fd, (struct sockaddr *)&a, &n))
-		return err_sys(err, errno, "cannot listen for the gateway's clients");
 	struct relay *r = xcalloc(1, sizeof *r);
 	sem_init(&r->free, 0, RELAY_CONNECTIONS);
 	r->note = xstrdup(note);
-	r->listener = take_fd(&fd);
+	r->listener = listener;
 	int rc = pthread_create(&thread, NULL, accept_all, r);
 	if (rc) {
 		close(r->listener);
@@ -165,5 +159,17 @@ int relay_start(const char *note, struct err *err)
 		return err_sys(err, rc, "cannot start a thread");
 	}
 	pthread_detach(thread);
-	return ntohs(a.sin_port);
+	return 0;
+}
+
+int relay_start(const char *note, struct err *err)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof a;
+	CLEAN_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) || listen(fd, 128) ||
+	    getsockname(fd, (struct sockaddr *)&a, &n))
+		return err_sys(err, errno, "cannot listen for the gateway's clients");
+	int rc = relay_serve(take_fd(&fd), note, err);
+	return rc ? rc : ntohs(a.sin_port);
 }

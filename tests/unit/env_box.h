@@ -1,5 +1,6 @@
 /* A sandbox for the tests of env, of kind dir: its tool daemon is the test program itself, started again as
- * `tool-daemon`. BERTHFS_TEST_KIND=vm runs the same tests in a VM, from the image of the default cache folder. */
+ * `tool-daemon`. BERTHFS_TEST_KIND=vm or container runs the same tests there, from the image of the default cache
+ * folder. */
 #pragma once
 #include <errno.h>
 #include <fcntl.h>
@@ -201,6 +202,8 @@ int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "tool-daemon"))
 		return sandbox_tools_main(argc, argv);
+	if (argc > 1 && !strcmp(argv[1], "box-keeper"))
+		return sandbox_box_main(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], "vm-keeper"))
 		return sandbox_keeper_main(argc, argv);
 	const char *kind = getenv("BERTHFS_TEST_KIND");

@@ -12,7 +12,9 @@ TEST(home_and_state)
 	free(st.real);
 	CHECK_INT(sandbox_state(&box.paths, box.kind, BOX_ID), SANDBOX_RUNNING);
 	sandbox_describe(box.kind, SANDBOX_RUNNING, words);
-	CHECK_STR(words, box.dir ? "dir running" : "vm running tcg");
+	CHECK_STR(words, box.dir			 ? "dir running"
+			 : strcmp(box.kind, "container") ? "vm running tcg"
+							 : "container running");
 	pid_t before = daemon_pid();
 	CHECK_INT(up(), 0); /* takes over what runs */
 	CHECK_INT(daemon_pid(), before);

@@ -146,7 +146,6 @@ TEST(kinds_and_sizes)
 	struct err err = ERR_INIT;
 	struct sandbox_size size;
 	CHECK_INT(sandbox_possible(box.kind, &err), 0);
-	CHECK_INT(sandbox_possible("container", &err), -EOPNOTSUPP);
 	CHECK_INT(sandbox_possible("ssh:box", &err), -EOPNOTSUPP);
 	CHECK_INT(sandbox_possible("nonsense", &err), -EOPNOTSUPP);
 	CHECK(strstr(err.text, "nonsense"));

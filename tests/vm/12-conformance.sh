@@ -1,9 +1,11 @@
 #!/bin/sh
-# The conformance suite in a VM. time limit: 400 s
+# The conformance suite in a VM and in a container. time limit: 600 s
 . "$(dirname "$0")/../lib.sh"
 XDG_CACHE_HOME=$IMAGES # where the base image is
-timeout 380 "$BERTHFS" conformance vm >"$T/out" 2>&1
-equal "all cases hold" "$?" 0
-grep -v '^ok' "$T/out" | sed 's/^/# /'
-check "at least 29 cases" [ "$(grep -c '^ok ' "$T/out")" -ge 29 ]
-equal "nothing is left" "$(ls -d "$XDG_STATE_HOME"/berthfs/conformance.* 2>/dev/null)" ""
+for kind in vm container; do
+	timeout 280 "$BERTHFS" conformance $kind >"$T/out" 2>&1
+	equal "$kind: all cases hold" "$?" 0
+	grep -v '^ok' "$T/out" | sed 's/^/# /'
+	check "$kind: at least 29 cases" [ "$(grep -c '^ok ' "$T/out")" -ge 29 ]
+	equal "$kind: nothing is left" "$(ls -d "$XDG_STATE_HOME"/berthfs/conformance.* 2>/dev/null)" ""
+done

@@ -1,0 +1,62 @@
+/* What the driver of kind container, the keeper of one container and the program inside agree on. The keeper is a
+ * process of its own that outlives the daemon: parent of bubblewrap, and the container's way to the gateway.
+ *
+ * Files of one sandbox, in the folder STATE/sandboxes/ID (0700):
+ *	root/        what the container has changed of its file system (overlay), or all of it (copy)
+ *	work/, mnt/  overlay only: the kernel's working folder, and where the whole is mounted (seen by the keeper
+ *alone) kind         "overlay" or "copy": how root/ is meant; written when the sandbox is made image        the image
+ *folder whose tree lies below, one line lock         flock, held by the keeper, bubblewrap and the program inside: free
+ *once all of them have ended keeper.pid   "PID STARTTIME\n" of the keeper keeper.log   what keeper and bubblewrap have
+ *to say; last start only net          the gateway's socket of this sandbox, one line (net.h)
+ *
+ * RUNTIME/ID.sock (0600) is listened on from outside; the open socket goes inside with the tool daemon, which finds
+ * there no name that leads out. The other way round, the socket that listens on 127.0.0.1:8080 inside comes out as a
+ * descriptor and is served by the keeper: nothing of the gateway is visible inside. */
+#pragma once
+#include <stddef.h>
+
+#include "backend/base/buf.h"
+#include "backend/base/err.h"
+
+#define BOX_VERB      "box-keeper" /* the program's hidden verb */
+#define BOX_STATUS_FD 3 /* "ok MORE\n" or "error WORDS\n" once tools can run, then closed. MORE: limits it lacks */
+#define BOX_GUEST     "/run/berthfs/guest" /* the program inside; started as `guest box LISTEN NET LOCK PROCESSES MIB` */
+/* Processes of one container at most, threads counted. */
+static inline int box_processes(int memory_mib)
+{
+	return memory_mib < 512 ? 1024 : memory_mib > 2048 ? 4096 : memory_mib * 2;
+}
+#define BOX_READY "ok" /* what the program inside sends with its listening socket; anything else are words */
+
+/* ---- box_jail.c: bubblewrap's command line ---- */
+
+struct box_jail {
+	const char *root;      /* folder that becomes / */
+	const char *host;      /* name */
+	int guest, filter;     /* descriptors: the program (bytes), the filter of system calls */
+	int listen, net, lock; /* descriptors that the program takes along */
+	int processes;
+	int memory_mib;
+};
+
+/* malloc'd words, NULL-terminated, for execvp(); free with box_jail_free(). */
+char **box_jail(const struct box_jail *j);
+void box_jail_free(char **argv);
+
+/* ---- box_filter.c ---- */
+
+/* The filter of system calls as a BPF program in a memory file: a descriptor, or -errno. */
+int box_filter(struct err *err);
+
+/* ---- box_limits.c: cgroups, where this user may make some ---- */
+
+enum box_limit { BOX_MEMORY, BOX_PIDS, BOX_CPU, BOX_LIMITS };
+struct box_limits {
+	char *group[BOX_LIMITS]; /* folders of the groups, one for each that is limited; NULL: cannot be */
+};
+/* Makes (or takes over) the groups called name. missing gets the words of those that cannot be had, with commas. */
+void box_limits_open(struct box_limits *l, const char *name, int memory_mib, int cpus, struct buf *missing);
+int box_limits_join(const struct box_limits *l); /* the calling process; only system calls */
+/* Removes the groups, once nothing is in them. */
+void box_limits_remove(const char *name);
+void box_limits_release(struct box_limits *l);

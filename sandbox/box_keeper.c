@@ -1,0 +1,334 @@
+/* The keeper of one container: a process that outlives the daemon, parent of bubblewrap. It makes what bubblewrap
+ * cannot (the overlay, in a user and mount namespace that only bubblewrap is started in; groups with limits), hands the
+ * socket of the tool daemon in, and relays what connects to the gateway's address inside. It ends when the container
+ * has ended, and the container ends with it. Threads only after the fork, for the relay. Must never mount anything in
+ * the machine's own namespace. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/log.h"
+#include "backend/base/mem.h"
+#include "box.h"
+#include "guest/relay.h"
+#include "guest_image.h"
+#include "process.h"
+#include "sandbox.h"
+
+#define LOCK_WAIT_MS 5000  /* a container whose keeper was killed is gone within moments */
+#define READY_MS     30000 /* from bubblewrap's start to the tool daemon's first word, on a machine that swaps */
+
+struct options {
+	const char *folder, *socket, *tree, *host, *probe;
+	int cpus, memory_mib;
+};
+
+struct box {
+	struct options o;
+	struct box_limits limits;
+	int lock, listen, guest, filter;
+	int net, inside; /* the pair that the gateway's listening socket comes through */
+	int signals;
+	pid_t pid;
+};
+
+/* "--NAME VALUE" pairs, wherever they begin. */
+static int parse(int argc, char **argv, struct options *o)
+{
+	const char *cpus = "1", *memory = "512";
+	const struct {
+		const char *name, **value;
+	} known[] = {{"--folder", &o->folder}, {"--socket", &o->socket}, {"--tree", &o->tree},	{"--host", &o->host},
+		     {"--cpus", &cpus},	       {"--memory", &memory},	 {"--probe", &o->probe}};
+	int i = 0;
+	while (i < argc && argv[i][0] != '-')
+		i++;
+	for (; i + 1 < argc; i += 2)
+		for (size_t j = 0; j < ARRAY_LEN(known); j++)
+			if (!strcmp(argv[i], known[j].name))
+				*known[j].value = argv[i + 1];
+	o->cpus = atoi(cpus);
+	o->memory_mib = atoi(memory);
+	bool good =
+		o->folder && (o->probe ? o->tree != NULL : o->socket && o->host && o->cpus > 0 && o->memory_mib > 0);
+	return good ? 0 : -EINVAL;
+}
+
+/* ---- the overlay ---- */
+
+static int put(const char *path, const char *text)
+{
+	CLEAN_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+	return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
+}
+
+/* A user namespace in which we are root over our own files, and a mount namespace that nobody else sees. */
+static int own_namespaces(void)
+{
+	char uid[64], gid[64];
+	snprintf(uid, sizeof uid, "0 %u 1", geteuid());
+	snprintf(gid, sizeof gid, "0 %u 1", getegid());
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNS))
+		return -errno;
+	int rc = put("/proc/self/setgroups", "deny");
+	rc = rc ? rc : put("/proc/self/uid_map", uid);
+	rc = rc ? rc : put("/proc/self/gid_map", gid);
+	if (!rc && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		rc = -errno;
+	return rc;
+}
+
+/* The tree with root/ on it at mnt/ (all names are short and fixed: the folder is the working directory, the tree a
+ * descriptor). */
+static int mount_overlay(const char *folder, const char *tree)
+{
+	char data[160];
+	CLEAN_FD int lower = open(tree, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (lower < 0 || chdir(folder))
+		return -errno;
+	snprintf(data, sizeof data, "lowerdir=/proc/self/fd/%d,upperdir=root,workdir=work,userxattr", lower);
+	return mount("berthfs", "mnt", "overlay", MS_NOSUID | MS_NODEV, data) ? -errno : 0;
+}
+
+/* --probe: whether that can be done in this folder. Words on standard error. */
+static int probe(const struct options *o)
+{
+	int rc = own_namespaces();
+	rc = rc ? rc : mount_overlay(o->folder, o->tree);
+	CLEAN_FREE char *file = xasprintf("%s/mnt/.berthfs-probe", o->folder);
+	CLEAN_FD int fd = rc ? -1 : open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (!rc && (fd < 0 || unlink(file)))
+		rc = -errno;
+	if (rc)
+		fprintf(stderr, "%s\n", strerror(-rc));
+	return rc ? 1 : 0;
+}
+
+/* ---- starting bubblewrap ---- */
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	_exit(126);
+}
+
+/* In the child: one thread, and only what has to be on this side of bubblewrap. */
+static void become(struct box *b)
+{
+	const struct options *o = &b->o;
+	CLEAN_FREE char *mnt = xasprintf("%s/%s", o->folder, o->tree ? "mnt" : "root");
+	const struct box_jail jail = {.root = mnt,
+				      .host = o->host,
+				      .guest = b->guest,
+				      .filter = b->filter,
+				      .listen = b->listen,
+				      .net = b->inside,
+				      .lock = b->lock,
+				      .processes = box_processes(o->memory_mib),
+				      .memory_mib = o->memory_mib};
+	int rc = 0;
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (box_limits_join(&b->limits))
+		fail("cannot enter the groups of its limits");
+	if (o->tree && (rc = own_namespaces()))
+		errno = -rc, fail("cannot make namespaces");
+	if (o->tree && (rc = mount_overlay(o->folder, o->tree)))
+		errno = -rc, fail("cannot mount the overlay");
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* entering a user namespace has taken it back */
+	for (size_t i = 0; i < 5; i++)
+		fcntl((const int[]){b->guest, b->filter, b->listen, b->inside, b->lock}[i], F_SETFD, 0);
+	char **argv = box_jail(&jail);
+	execvp(argv[0], argv);
+	fail("cannot start bubblewrap");
+}
+
+/* What the program inside says first: its listening socket, or why there is none. */
+static int receive_net(struct box *b, int *fd, struct err *err)
+{
+	char text[sizeof err->text], room[CMSG_SPACE(sizeof *fd)];
+	struct iovec io = {text, sizeof text - 1};
+	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	struct pollfd p[2] = {{.fd = b->net, .events = POLLIN}, {.fd = b->signals, .events = POLLIN}};
+	int64_t end = clock_mono_ms() + READY_MS;
+	while (!(p[0].revents & (POLLIN | POLLHUP))) {
+		int64_t left = end - clock_mono_ms();
+		if (left <= 0)
+			return err_set(err, ETIMEDOUT, "the container does not start within %d s", READY_MS / 1000);
+		poll(p, 2, (int)left);
+		struct signalfd_siginfo s;
+		if (p[1].revents && read(b->signals, &s, sizeof s) == sizeof s && s.ssi_signo == SIGTERM)
+			return err_set(err, ECANCELED, "told to end");
+	}
+	ssize_t n = recvmsg(b->net, &m, MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+	if (n <= 0)
+		return err_set(err, EIO, "bubblewrap does not start it");
+	text[n] = 0;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof *fd))
+		memcpy(fd, CMSG_DATA(c), sizeof *fd);
+	return *fd >= 0 && !strcmp(text, BOX_READY) ? 0 : err_set(err, EIO, "%s", text);
+}
+
+static int memory_file(const void *p, size_t n, struct err *err)
+{
+	CLEAN_FD int fd = memfd_create("guest", MFD_CLOEXEC);
+	int rc = fd < 0 ? -errno : fd_write_full(fd, p, n);
+	if (!rc && lseek(fd, 0, SEEK_SET))
+		rc = -errno;
+	return rc ? err_sys(err, -rc, "cannot lay down the program for inside") : take_fd(&fd);
+}
+
+static int take_lock(struct box *b, struct err *err)
+{
+	CLEAN_FREE char *path = xasprintf("%s/lock", b->o.folder);
+	CLEAN_FREE char *pid = xasprintf("%s/keeper.pid", b->o.folder);
+	CLEAN_FREE char *self = xasprintf("%d %llu\n", (int)getpid(), process_start(getpid()));
+	int64_t end = clock_mono_ms() + LOCK_WAIT_MS;
+	b->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (b->lock < 0)
+		return err_sys(err, errno, "cannot open %s", path);
+	while (flock(b->lock, LOCK_EX | LOCK_NB)) {
+		if (clock_mono_ms() > end)
+			return err_set(err, EBUSY, "another process runs the container in %s", b->o.folder);
+		clock_sleep_ms(20);
+	}
+	return file_write(pid, self, strlen(self), 0600, err);
+}
+
+static int signals_open(void)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* The name of the groups: the same for the same folder, so that one that was left behind is found again. */
+static char *group_name(const char *folder)
+{
+	struct stat st = {0};
+	stat(folder, &st);
+	return xasprintf("berthfs-%llx-%llx", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+}
+
+static int start(struct box *b, struct buf *missing, struct err *err)
+{
+	int pair[2], net = -1;
+	CLEAN_FREE char *group = group_name(b->o.folder);
+	CLEAN_FREE char *note = xasprintf("%s/net", b->o.folder);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return err_sys(err, errno, "cannot make a socket");
+	b->net = pair[0];
+	b->inside = pair[1];
+	if ((b->signals = signals_open()) < 0)
+		return err_sys(err, errno, "cannot wait for signals");
+	if ((b->guest = memory_file(guest_image, guest_image_size, err)) < 0)
+		return b->guest;
+	if ((b->filter = box_filter(err)) < 0)
+		return b->filter;
+	if ((b->listen = unix_listen(b->o.socket, 0600, err)) < 0)
+		return b->listen;
+	box_limits_open(&b->limits, group, b->o.memory_mib, b->o.cpus, missing);
+	b->pid = fork();
+	if (b->pid == 0)
+		become(b);
+	if (b->pid < 0)
+		return err_sys(err, errno, "cannot start a process");
+	fd_close(&b->inside);
+	fd_close(&b->listen);
+	int rc = receive_net(b, &net, err);
+	fd_close(&b->net);
+	return rc ? rc : relay_serve(net, note, err);
+}
+
+/* ---- the rest of its life ---- */
+
+static void run(struct box *b)
+{
+	for (;;) {
+		struct signalfd_siginfo s;
+		struct pollfd p = {.fd = b->signals, .events = POLLIN};
+		int status;
+		if (waitpid(b->pid, &status, WNOHANG) == b->pid) {
+			log_info("the container has ended: %s %d", WIFSIGNALED(status) ? "signal" : "exit code",
+				 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+			return;
+		}
+		poll(&p, 1, -1);
+		while (read(b->signals, &s, sizeof s) == sizeof s)
+			if (s.ssi_signo == SIGTERM)
+				kill(b->pid, SIGKILL); /* and with it all that is inside */
+	}
+}
+
+static void finish(struct box *b)
+{
+	CLEAN_FREE char *pid = xasprintf("%s/keeper.pid", b->o.folder);
+	CLEAN_FREE char *group = group_name(b->o.folder);
+	unlink(b->o.socket);
+	unlink(pid);
+	box_limits_remove(group);
+	box_limits_release(&b->limits);
+}
+
+static void report(const char *words, const char *more)
+{
+	CLEAN_FREE char *line = xasprintf("%s%s\n", words, more);
+	(void)!write(BOX_STATUS_FD, line, strlen(line));
+	close(BOX_STATUS_FD);
+}
+
+int sandbox_box_main(int argc, char **argv)
+{
+	struct box b = {.lock = -1, .listen = -1, .guest = -1, .filter = -1, .net = -1, .inside = -1, .signals = -1};
+	struct err err = ERR_INIT;
+	CLEAN_BUF struct buf missing = BUF_INIT;
+	if (parse(argc, argv, &b.o) || (!b.o.probe && fcntl(BOX_STATUS_FD, F_SETFD, FD_CLOEXEC))) {
+		log_error("%s is started by berthfs itself", BOX_VERB);
+		return 64;
+	}
+	if (b.o.probe)
+		return probe(&b.o);
+	umask(077);
+	setsid();
+	int rc = take_lock(&b, &err);
+	rc = rc ? rc : start(&b, &missing, &err);
+	if (rc) {
+		log_error("%s", err.text);
+		if (b.pid > 0) {
+			kill(b.pid, SIGKILL);
+			waitpid(b.pid, NULL, 0);
+		}
+		if (b.lock >= 0 && rc != -EBUSY)
+			finish(&b);
+		report("error ", err.text);
+		return 1;
+	}
+	report("ok ", buf_str(&missing));
+	run(&b);
+	finish(&b);
+	return 0;
+}

@@ -1,0 +1,408 @@
+/* Kind container: bubblewrap on a folder that starts as the base image's tree. Everything about one is in its folder
+ * (box.h) and behind its socket, so nothing is held here between calls. Blocks; worker threads only. Must never end a
+ * process that it cannot tell to be this sandbox's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "backend/base/child.h"
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "box.h"
+#include "driver.h"
+#include "env_call.h"
+#include "image.h"
+#include "jail.h"
+#include "net.h"
+#include "process.h"
+
+#define HELLO_MS  10000 /* a running tool daemon answers at once; this is for a machine that swaps */
+#define END_MS	  10000 /* from the request to end itself to SIGKILL */
+#define GONE_MS	  10000
+#define COPY_MS	  1800000
+#define CANCEL_MS 50
+
+struct place {
+	char *folder, *root, *kind, *image, *lock, *pid, *log, *net, *turn, *socket;
+};
+
+static void place_release(struct place *p)
+{
+	char **all[] = {&p->folder, &p->root, &p->kind, &p->image, &p->lock,
+			&p->pid,    &p->log,  &p->net,	&p->turn,  &p->socket};
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		free(take(*all[i]));
+}
+#define CLEAN_PLACE __attribute__((cleanup(place_release)))
+
+static struct place place(const struct paths *paths, int64_t id)
+{
+	struct place p = {.folder = xasprintf("%s/sandboxes/%lld", paths->state, (long long)id)};
+	p.root = xasprintf("%s/root", p.folder);
+	p.kind = xasprintf("%s/kind", p.folder);
+	p.image = xasprintf("%s/image", p.folder);
+	p.lock = xasprintf("%s/lock", p.folder);
+	p.pid = xasprintf("%s/keeper.pid", p.folder);
+	p.log = xasprintf("%s/keeper.log", p.folder);
+	p.net = xasprintf("%s/net", p.folder);
+	p.turn = xasprintf("%s/up.lock", p.folder);
+	p.socket = sandbox_socket(paths, id);
+	return p;
+}
+
+static bool cancelled(const struct sandbox_spec *spec)
+{
+	return spec && spec->cancel && atomic_load(spec->cancel);
+}
+
+/* up, down and destroy of one sandbox take turns, also between two daemons. */
+static int take_turn(const struct place *p, const struct sandbox_spec *spec, struct err *err)
+{
+	CLEAN_FD int fd = open(p->turn, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_sys(err, errno, "cannot open %s", p->turn);
+	while (flock(fd, LOCK_EX | LOCK_NB)) {
+		if (cancelled(spec))
+			return err_set(err, ECANCELED, "starting the container was stopped");
+		clock_sleep_ms(CANCEL_MS);
+	}
+	return take_fd(&fd);
+}
+
+/* Whether keeper, bubblewrap and all that is inside have ended; waits up to ms for that. */
+static bool gone(const struct place *p, int ms)
+{
+	int64_t end = clock_mono_ms() + ms;
+	CLEAN_FD int fd = open(p->lock, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	while (flock(fd, LOCK_EX | LOCK_NB)) {
+		if (clock_mono_ms() >= end)
+			return false;
+		clock_sleep_ms(10);
+	}
+	return true; /* closing gives it back */
+}
+
+static bool can_connect(const struct place *p)
+{
+	CLEAN_FD int fd = unix_connect_now(p->socket, NULL);
+	return fd >= 0 || fd == -EAGAIN;
+}
+
+static char *note_of(const char *path)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	return file_read(path, &b, 4096, NULL) ? NULL : xstrndup(buf_str(&b), strcspn(buf_str(&b), "\n"));
+}
+
+static int note(const char *path, const char *text, struct err *err)
+{
+	CLEAN_FREE char *line = xasprintf("%s\n", text);
+	return file_write(path, line, strlen(line), 0600, err);
+}
+
+/* A number of /proc/sys, or fallback. */
+static long setting(const char *path, long fallback)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	return file_read(path, &b, 100, NULL) ? fallback : atol(buf_str(&b));
+}
+
+static int possible(struct err *err)
+{
+	if (!child_found(JAIL_PROGRAM))
+		return err_set(err, ENOENT,
+			       "sandboxes of kind container need " JAIL_PROGRAM ": install the package bubblewrap");
+	if (!setting("/proc/sys/user/max_user_namespaces", 1))
+		return err_set(
+			err, EPERM,
+			"sandboxes of kind container need user namespaces, and this machine allows none: as root, "
+			"sysctl user.max_user_namespaces=10000");
+	if (geteuid() && !setting("/proc/sys/kernel/unprivileged_userns_clone", 1))
+		return err_set(
+			err, EPERM,
+			"sandboxes of kind container need user namespaces, and this machine keeps them from ordinary "
+			"users: as root, sysctl kernel.unprivileged_userns_clone=1");
+	return 0;
+}
+
+static enum sandbox_state state(const struct paths *paths, int64_t id)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	if (!file_exists(p.root))
+		return SANDBOX_NONE;
+	return process_alive(p.pid) && can_connect(&p) ? SANDBOX_RUNNING : SANDBOX_DOWN;
+}
+
+/* ---- making ---- */
+
+/* Whether the kernel lays a folder of ours over the tree, on this file system, for this user. */
+static bool overlay_possible(const struct sandbox_spec *spec, const struct place *p, const char *tree, struct buf *why)
+{
+	const char *const argv[] = {
+		paths_program(spec->paths), BOX_VERB, "--folder", p->folder, "--tree", tree, "--probe", "1", NULL};
+	int rc = child_run(&(struct child){.argv = argv, .errout = why, .max = 1000, .timeout_ms = 60000}, NULL);
+	buf_cut(why, strcspn(buf_str(why), "\n"));
+	return rc == 0;
+}
+
+static int make_dirs(const struct place *p, const char *const *names, struct err *err)
+{
+	int rc = 0;
+	for (; *names && !rc; names++) {
+		CLEAN_FREE char *path = xasprintf("%s/%s", p->folder, *names);
+		rc = dir_make(path, 0755, err);
+	}
+	return rc;
+}
+
+/* What is removed may hold folders without any right, and be deeper than descriptors reach: rm knows both. */
+static int remove_trees(const struct place *p, const char *const *names, struct err *err)
+{
+	CLEAN_BUF struct buf words = BUF_INIT;
+	const char *argv[12] = {
+		"sh", "-c",
+		"for d; do [ -e \"$d\" ] || [ -L \"$d\" ] || continue; chmod -R u+rwx -- \"$d\" 2>/dev/null; "
+		"rm -rf --one-file-system -- \"$d\" || exit 1; done",
+		"sh"};
+	int n = 4;
+	for (; *names && n < 11; names++)
+		argv[n++] = *names;
+	int rc = child_run(
+		&(struct child){.argv = argv, .cwd = p->folder, .errout = &words, .max = 1000, .timeout_ms = COPY_MS},
+		err);
+	buf_cut(&words, strcspn(buf_str(&words), "\n"));
+	return rc > 0 ? err_set(err, EIO, "cannot remove the files of a container: %s", buf_str(&words)) : rc;
+}
+
+static const char *const trees[] = {"root", "root.new", "work", "mnt", NULL};
+
+static int copy_tree(const struct sandbox_spec *spec, const struct place *p, const char *tree, struct err *err)
+{
+	CLEAN_BUF struct buf words = BUF_INIT;
+	CLEAN_FREE char *from = xasprintf("%s/.", tree);
+	const char *const argv[] = {"cp", "-a", "--reflink=auto", "--", from, "root.new", NULL};
+	int rc = child_run(&(struct child){.argv = argv,
+					   .cwd = p->folder,
+					   .errout = &words,
+					   .max = 1000,
+					   .timeout_ms = COPY_MS,
+					   .cancel = spec->cancel},
+			   err);
+	buf_cut(&words, strcspn(buf_str(&words), "\n"));
+	return rc > 0 ? err_set(err, strstr(buf_str(&words), "No space left") ? ENOSPC : EIO,
+				"cannot copy the base image: %s", buf_str(&words))
+		      : rc;
+}
+
+/* root/ is put in place last: a sandbox that was being made when its maker was killed is none. */
+static int lay_out(const struct sandbox_spec *spec, const struct place *p, const char *tree, struct err *err)
+{
+	CLEAN_BUF struct buf why = BUF_INIT;
+	CLEAN_FREE char *made = xasprintf("%s/root.new", p->folder);
+	int rc = remove_trees(p, trees, err);
+	rc = rc ? rc : make_dirs(p, (const char *const[]){"root", "work", "mnt", NULL}, err);
+	if (rc)
+		return rc;
+	bool overlay = overlay_possible(spec, p, tree, &why);
+	rc = remove_trees(p, (const char *const[]){"root", "work", NULL}, err);
+	rc = rc ? rc : make_dirs(p, (const char *const[]){"root.new", overlay ? "work" : NULL, NULL}, err);
+	if (!rc && !overlay) {
+		sandbox_say(spec, "an overlay cannot be mounted here (%s): copying the base image", buf_str(&why));
+		rc = copy_tree(spec, p, tree, err);
+	}
+	rc = rc ? rc : note(p->kind, overlay ? "overlay" : "copy", err);
+	if (!rc && rename(made, p->root))
+		rc = err_sys(err, errno, "cannot make %s", p->root);
+	return rc;
+}
+
+/* Builds the base image if there is none, and makes the sandbox while nobody can remove it. */
+static int create(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	for (int tries = 0;; tries++) {
+		struct image im = {0};
+		CLEAN_FREE char *tree = NULL;
+		CLEAN_FD int hold = image_hold(spec->paths, err);
+		int rc = hold < 0 ? hold : image_current(spec->paths, &im, err);
+		if (!rc) {
+			rc = note(p->image, im.dir, err);
+			rc = rc ? rc : image_use(im.dir, p->folder, err);
+			rc = rc ? rc : image_tree(im.dir, spec->cancel, spec->progress, spec->arg, &tree, err);
+			rc = rc ? rc : lay_out(spec, p, tree, err);
+			image_release(&im);
+			return rc;
+		}
+		if (rc != -ENOENT || tries == 2)
+			return rc;
+		fd_close(&hold);
+		sandbox_say(spec, "there is no base image yet: building it");
+		rc = image_build(spec->paths, false, spec->cancel, spec->progress, spec->arg, err);
+		if (rc)
+			return rc;
+	}
+}
+
+/* ---- starting ---- */
+
+/* The keeper's one line, or why there is none. */
+static int await(const struct sandbox_spec *spec, const struct place *p, int status, struct buf *line, struct err *err)
+{
+	int64_t end = clock_mono_ms() + spec->boot_timeout_ms;
+	while (!buf_ends(line, "\n")) {
+		struct pollfd w = {.fd = status, .events = POLLIN};
+		char room[700];
+		if (cancelled(spec))
+			return err_set(err, ECANCELED, "starting the container was stopped");
+		if (clock_mono_ms() > end)
+			return err_set(err, ETIMEDOUT, "the container did not start within %d s: see %s",
+				       spec->boot_timeout_ms / 1000, p->log);
+		if (poll(&w, 1, CANCEL_MS) <= 0)
+			continue;
+		ssize_t n = read(status, room, sizeof room);
+		if (n <= 0)
+			return err_set(err, EIO, "the container's keeper ended at once: see %s", p->log);
+		buf_add(line, room, (size_t)n);
+	}
+	buf_cut(line, line->n - 1);
+	return 0;
+}
+
+/* bubblewrap's own words, which stand in the log. */
+static int explain(const struct place *p, const char *words, struct err *err)
+{
+	CLEAN_BUF struct buf log = BUF_INIT;
+	file_read(p->log, &log, 65536, NULL);
+	const char *line = strstr(buf_str(&log), "bwrap: ");
+	return line ? err_set(err, EIO, "the container does not start: %.*s", (int)strcspn(line, "\n"), line)
+		    : err_set(err, EIO, "the container does not start: %s; see %s", words, p->log);
+}
+
+static int start(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	struct sandbox_size size;
+	CLEAN_FREE char *image = note_of(p->image), *kind = note_of(p->kind), *tree = NULL,
+			*host = sandbox_host(spec->name);
+	CLEAN_BUF struct buf line = BUF_INIT;
+	if (sandbox_size(spec->size, &size))
+		return err_set(err, EINVAL, "there is no size %s: mini, small or large", spec->size);
+	if (!image || !kind)
+		return err_set(err, EIO, "%s is damaged: `destroy` ends this session", p->folder);
+	bool overlay = !strcmp(kind, "overlay");
+	int rc = overlay ? image_tree(image, spec->cancel, spec->progress, spec->arg, &tree, err) : 0;
+	if (rc)
+		return rc;
+	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus), *memory = xasprintf("%d", size.memory_mib);
+	const char *argv[16] = {paths_program(spec->paths),
+				BOX_VERB,
+				"--folder",
+				p->folder,
+				"--socket",
+				p->socket,
+				"--host",
+				host,
+				"--cpus",
+				cpus,
+				"--memory",
+				memory};
+	if (overlay) {
+		argv[12] = "--tree";
+		argv[13] = tree;
+	}
+	CLEAN_FD int status = process_detach(argv, p->log, err);
+	rc = status < 0 ? status : await(spec, p, status, &line, err);
+	if (!rc && strncmp(buf_str(&line), "ok", 2) != 0)
+		return explain(p, buf_str(&line) + strlen("error "), err);
+	if (!rc && line.n > 3)
+		sandbox_say(spec, "the container's %s cannot be limited here (no cgroup of ours): only each process is",
+			    buf_str(&line) + 3);
+	return rc;
+}
+
+static int end_processes(const struct paths *paths, int64_t id, const struct place *p, bool gently, struct err *err)
+{
+	struct env *env = NULL;
+	if (gently && process_alive(p->pid) && !env_open_within(paths, id, HELLO_MS, NULL, &env, NULL)) {
+		env_hurry(env, END_MS);
+		env_shutdown(env, NULL);
+	}
+	bool ended = gone(p, env ? END_MS : 0);
+	env_close(env);
+	pid_t pid = ended ? 0 : process_alive(p->pid);
+	if (pid)
+		kill(pid, SIGKILL); /* the rest dies with it */
+	if (!ended && !gone(p, GONE_MS))
+		return err_set(err, EBUSY, "the container %lld does not end", (long long)id);
+	unlink(p->socket);
+	return 0;
+}
+
+static int up(const struct sandbox_spec *spec, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(spec->paths, spec->id);
+	int rc = dir_make(p.folder, 0700, err);
+	if (rc)
+		return rc;
+	CLEAN_FD int turn = take_turn(&p, spec, err);
+	rc = turn < 0 ? turn : 0;
+	if (!rc && !file_exists(p.root))
+		rc = create(spec, &p, err);
+	rc = rc ? rc : net_note(p.net, spec->net, err);
+	if (!rc && !(process_alive(p.pid) && can_connect(&p))) {
+		rc = end_processes(spec->paths, spec->id, &p, false, err);
+		if (!rc) {
+			sandbox_say(spec, "starting the container");
+			rc = start(spec, &p, err);
+		}
+		if (rc) /* cut off on its way */
+			end_processes(spec->paths, spec->id, &p, false, NULL);
+	}
+	struct env *env = NULL;
+	rc = rc ? rc : env_open_within(spec->paths, spec->id, HELLO_MS, spec->cancel, &env, err);
+	env_close(env);
+	return rc;
+}
+
+/* ---- ending ---- */
+
+static int down(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	if (!file_exists(p.folder))
+		return 0;
+	CLEAN_FD int turn = take_turn(&p, NULL, err);
+	return turn < 0 ? turn : end_processes(paths, id, &p, true, err);
+}
+
+static int destroy(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	if (!file_exists(p.folder))
+		return 0;
+	CLEAN_FD int turn = take_turn(&p, NULL, err);
+	int rc = turn < 0 ? turn : end_processes(paths, id, &p, false, err);
+	rc = rc ? rc : remove_trees(&p, trees, err);
+	return rc ? rc : dir_remove(p.folder, err);
+}
+
+static void describe(enum sandbox_state s, char out[64])
+{
+	static const char *const words[] = {"container none", "container down", "container running"};
+	snprintf(out, 64, "%s", words[s]);
+}
+
+const struct driver driver_container = {.kind = "container",
+					.possible = possible,
+					.up = up,
+					.state = state,
+					.down = down,
+					.destroy = destroy,
+					.describe = describe};

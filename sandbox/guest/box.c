@@ -1,0 +1,166 @@
+/* The tool daemon inside of a container: PID 1 of its namespace, which bubblewrap has made. The socket that it serves
+ * was opened outside and is inherited; the one that listens for the gateway's clients is made here and handed out to
+ * the keeper. Main thread: accept loop. Must never leave a descriptor to a job. */
+#include "box.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "boot.h"
+#include "busy.h"
+#include "sandbox/box.h"
+#include "sandbox/net.h"
+#include "tools.h"
+
+#define JOBS "/var/lib/berthfs/jobs"
+
+struct box {
+	int listen, keeper, lock;
+	int stop; /* eventfd */
+	struct tools *tools;
+};
+
+static void on_shutdown(void *arg)
+{
+	struct box *b = arg;
+	uint64_t one = 1;
+	(void)!write(b->stop, &one, sizeof one);
+}
+
+/* What bubblewrap was given for itself, and whatever else came along. */
+static void close_others(const struct box *b)
+{
+	for (int fd = 3; fd < 1024; fd++)
+		if (fd != b->listen && fd != b->keeper && fd != b->lock)
+			close(fd);
+		else
+			fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+static void lower(int resource, rlim_t to)
+{
+	struct rlimit r;
+	if (getrlimit(resource, &r))
+		return;
+	r.rlim_max = r.rlim_max < to ? r.rlim_max : to;
+	r.rlim_cur = r.rlim_max;
+	setrlimit(resource, &r);
+}
+
+/* Limits of each process, and one of them all together: processes are counted by user and namespace, so that those
+ * outside do not count. Those of the cgroups, where there are some, are the keeper's. */
+static void limits(int processes, int mib)
+{
+	lower(RLIMIT_NPROC, (rlim_t)processes);
+	lower(RLIMIT_DATA, (rlim_t)mib << 20);
+	lower(RLIMIT_CORE, 0); /* the machine's own handler of them would run outside */
+	lower(RLIMIT_NOFILE, 65536);
+	lower(RLIMIT_MEMLOCK, 8 << 20);
+	lower(RLIMIT_MSGQUEUE, 1 << 20);
+	lower(RLIMIT_SIGPENDING, 16384);
+}
+
+static int net_listen(struct err *err)
+{
+	struct sockaddr_in a = {
+		.sin_family = AF_INET, .sin_port = htons(NET_PORT), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int on = 1;
+	CLEAN_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+	    bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 128))
+		return err_sys(err, errno, "cannot listen on port %d", NET_PORT);
+	return take_fd(&fd);
+}
+
+/* Words, and a descriptor that goes along (or -1). */
+static bool tell_keeper(struct box *b, const char *words, int fd)
+{
+	char room[CMSG_SPACE(sizeof fd)] = {0};
+	struct iovec text = {(void *)(uintptr_t)words, strlen(words)};
+	struct msghdr m = {.msg_iov = &text, .msg_iovlen = 1};
+	if (fd >= 0) {
+		m.msg_control = room;
+		m.msg_controllen = sizeof room;
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof fd);
+		memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	}
+	bool ok = sendmsg(b->keeper, &m, MSG_NOSIGNAL) == (ssize_t)text.iov_len;
+	fd_close(&b->keeper);
+	return ok;
+}
+
+static int begin(struct box *b, struct err *err)
+{
+	char url[40];
+	snprintf(url, sizeof url, "http://127.0.0.1:%d", NET_PORT);
+	struct tools_config config = {.url = url,
+				      .busy = BUSY_FOLDER,
+				      .jobs = {.folder = JOBS, .home = GUEST_HOME, .path = GUEST_PATH, .user = "agent"},
+				      .shutdown = on_shutdown,
+				      .arg = b};
+	CLEAN_FD int net = net_listen(err);
+	if (net < 0)
+		return net;
+	b->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int rc = b->stop < 0 ? err_sys(err, errno, "cannot make a descriptor") : tools_new(&config, &b->tools, err);
+	if (!rc && !tell_keeper(b, BOX_READY, net))
+		rc = err_set(err, EPIPE, "the keeper has ended");
+	return rc;
+}
+
+static void serve(struct box *b)
+{
+	for (;;) {
+		struct pollfd p[2] = {{.fd = b->listen, .events = POLLIN}, {.fd = b->stop, .events = POLLIN}};
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return;
+		if (p[1].revents)
+			return;
+		int fd = p[0].revents ? accept4(b->listen, NULL, NULL, SOCK_CLOEXEC) : -1;
+		if (fd >= 0)
+			tools_serve(b->tools, fd, true);
+	}
+}
+
+int box_main(int argc, char **argv)
+{
+	struct err err = ERR_INIT;
+	if (argc != 7)
+		return 64;
+	struct box b = {.listen = atoi(argv[2]), .keeper = atoi(argv[3]), .lock = atoi(argv[4]), .stop = -1};
+	umask(022);
+	signal(SIGPIPE, SIG_IGN);
+	/* nobody inside looks into this process: its log and lock are files of the outside */
+	prctl(PR_SET_DUMPABLE, 0);
+	close_others(&b);
+	limits(atoi(argv[5]), atoi(argv[6]));
+	setenv("PATH", GUEST_PATH, 1);
+	mkdir(BUSY_FOLDER, 01777);
+	if (begin(&b, &err)) {
+		tell_keeper(&b, err.text, -1);
+		return 1;
+	}
+	serve(&b);
+	tools_close(b.tools);
+	boot_terminate_all();
+	tools_stop(b.tools);
+	return 0;
+}
