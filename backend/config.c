@@ -36,7 +36,7 @@ static const struct key {
 			  "which answers from a file; empty: a usual one of the first provider with a key"},
 	[CONFIG_PROJECT] = {"project", "", ANY, NULL, NULL,
 			    "project of new sessions; empty: the git checkout that the writing process stands in"},
-	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm container dir", "host", "where the tools of a session run"},
+	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm container host dir", "", "where the tools of a session run"},
 	[CONFIG_SIZE] = {"size", "small", WORD, "mini small large", "",
 			 "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
 	[CONFIG_NETWORK] = {"network", "none", WORD, "none registries internet", "",

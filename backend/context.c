@@ -273,18 +273,35 @@ int context_build(struct db *db, int64_t session, int64_t cutoff, struct context
 	return 0;
 }
 
-char *context_prompt(const char *clone, const char *protected, const char *agents)
+/* Where the tools run, and what becomes of the work. */
+static void where(struct buf *p, const char *clone, bool host)
+{
+	if (host)
+		buf_addf(
+			p,
+			"You are a coding agent. Your tools run on the user's own machine, as the user and without a "
+			"sandbox, in the project's own checkout (%s), where relative paths and bash start. Leave alone "
+			"what does not belong to the project, and other people's uncommitted work in it. Do not "
+			"push.\n\n"
+			"Commit your work on the checked-out branch, in small commits with messages that say why.\n\n",
+			clone);
+	else
+		buf_addf(p,
+			 "You are a coding agent. Your tools run in a sandbox of your own; the project is a git clone "
+			 "in "
+			 "%s, where relative paths and bash start.\n\n"
+			 "The clone has no remote, and the sandbox holds no credentials: do not push or pull. What you "
+			 "commit on the checked-out branch is brought to the user when you have answered; what you do "
+			 "not "
+			 "commit stays here. So commit your work, in small commits with messages that say why.\n\n",
+			 clone);
+}
+
+char *context_prompt(const char *clone, bool host, const char *protected, const char *agents)
 {
 	CLEAN_BUF struct buf p = BUF_INIT;
-	buf_addf(&p,
-		 "You are a coding agent. Your tools run in a sandbox of your own; the project is a git clone in %s, "
-		 "where "
-		 "relative paths and bash start.\n\n"
-		 "The clone has no remote, and the sandbox holds no credentials: do not push or pull. What you commit "
-		 "on the "
-		 "checked-out branch is brought to the user when you have answered; what you do not commit stays here. "
-		 "So "
-		 "commit your work, in small commits with messages that say why.\n\n"
+	where(&p, clone, host);
+	buf_adds(&p,
 		 "Run the tests before you say that something works, and say so when you did not.\n\n"
 		 "End every reply with your plan in a fenced block with the info word plan, one step a line: `- [x]` "
 		 "done, "
@@ -294,8 +311,7 @@ char *context_prompt(const char *clone, const char *protected, const char *agent
 		 "`question: ...`, then an option a line, `- option: what it means`:\n\n"
 		 "```result\nquestion: Which database shall it be?\n- sqlite: nothing to install\n- postgres: many "
 		 "writers\n```\n\n"
-		 "Ask only when you cannot go on sensibly without the answer.\n",
-		 clone);
+		 "Ask only when you cannot go on sensibly without the answer.\n");
 	gate_prompt(protected, &p);
 	if (agents && *agents)
 		buf_addf(&p, "\nThe project's own instructions for agents say:\n\n%s\n", agents);

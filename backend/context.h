@@ -48,4 +48,4 @@ void context_user(struct context *c, const char *text);
 
 /* The system prompt. protected: patterns of protected paths; agents: text of the project's AGENTS.md; or NULL.
  * malloc'd. */
-char *context_prompt(const char *clone, const char *protected, const char *agents);
+char *context_prompt(const char *clone, bool host, const char *protected, const char *agents);

@@ -38,8 +38,8 @@ static void pairs_release(struct pairs *v)
 
 /* url is http://HOST:PORT. A proxy's URL carries the token as its password: that is how curl, git, pip, npm, cargo and
  * apt-get take one. Model clients take base URLs and keys; none of them asks the proxy for those, since they are on
- * loopback. */
-static void make_pairs(struct pairs *v, const char *url, const char *token)
+ * loopback. proxy: the gateway is the only way out; on the user's own machine it is not. */
+static void make_pairs(struct pairs *v, const char *url, const char *token, bool proxy)
 {
 	static const char *const proxies[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
 	static const char *const around[] = {"no_proxy", "NO_PROXY"};
@@ -49,9 +49,9 @@ static void make_pairs(struct pairs *v, const char *url, const char *token)
 	add(v, "ANTHROPIC_API_KEY=%s", token);
 	add(v, "OPENAI_BASE_URL=%s/v1", url);
 	add(v, "OPENAI_API_KEY=%s", token);
-	for (size_t i = 0; i < ARRAY_LEN(proxies); i++)
+	for (size_t i = 0; i < ARRAY_LEN(proxies) && proxy; i++)
 		add(v, "%s=http://berthfs:%s@%s", proxies[i], token, host);
-	for (size_t i = 0; i < ARRAY_LEN(around); i++)
+	for (size_t i = 0; i < ARRAY_LEN(around) && proxy; i++)
 		add(v, "%s=localhost,127.0.0.1,::1", around[i]);
 }
 
@@ -90,7 +90,7 @@ int gate_sandbox_of(struct backend *b, const struct session *s, struct env *env,
 	rc = gate_mint_sandbox(l, s, socket, token, err);
 	if (!rc) {
 		killpoint("gate.minted");
-		make_pairs(&v, url, token);
+		make_pairs(&v, url, token, strcmp(s->sandbox, "host") != 0);
 		rc = env_set_environ(env, (const char *const *)v.p, err);
 		pairs_release(&v);
 	}

@@ -80,9 +80,27 @@ static char *clone_path(const struct worker *w)
 	return xasprintf("%s/%s", env_home(w->env), slash && slash[1] ? slash + 1 : "project");
 }
 
+/* On the user's own machine there is no clone: a link to the project's directory stands where it would. */
+static bool on_host(const struct worker *w)
+{
+	return !strcmp(w->s->sandbox, "host");
+}
+
+static int link_project(struct worker *w, const char *path, struct err *err)
+{
+	CLEAN_FREE char *job = xasprintf("s%" PRId64 ".link.%" PRIx64, w->id, (uint64_t)clock_real_ms());
+	CLEAN_BUF struct buf words = BUF_INIT;
+	const char *const argv[] = {"ln", "-sfn", "--", w->s->project, path, NULL};
+	struct env_exec exec = {.job = job, .argv = argv, .timeout_ms = 60000};
+	int rc = env_run(w->env, &exec, &w->cancel, 1000, &words, err);
+	return rc > 0 ? err_set(err, EIO, "cannot link %s: %s", w->s->project, buf_str(&words)) : rc;
+}
+
 /* From the template it is there already, perhaps of another commit. */
 static int make_clone(struct worker *w, const char *path, const char *commit, struct err *err)
 {
+	if (on_host(w))
+		return link_project(w, path, err);
 	struct repo_head h = {0};
 	CLEAN_FREE char *tmp = xasprintf("%s/tmp", w->b->paths->state);
 	CLEAN_FREE char *prefix = xasprintf("s%" PRId64 ".clone", w->id);
@@ -115,6 +133,8 @@ static int make_clone(struct worker *w, const char *path, const char *commit, st
 static int renew(struct worker *w, struct err *err)
 {
 	const char *commit = *w->s->head ? w->s->head : w->s->base_commit;
+	if (on_host(w))
+		return link_project(w, w->s->clone, err);
 	worker_log(w, "the sandbox was lost with its disk; a new one starts from %.12s, the last synced commit",
 		   commit);
 	return make_clone(w, w->s->clone, commit, err);
@@ -165,6 +185,14 @@ void worker_env_drop(struct worker *w)
 static void not_carried(struct worker *w, struct buf *out)
 {
 	struct repo_head h = {0};
+	if (on_host(w)) {
+		buf_addf(out,
+			 "tools run on this machine as you, in %s itself, without any isolation; pushes and ssh to "
+			 "other "
+			 "machines are asked for (approvals)\n",
+			 w->s->project);
+		return;
+	}
 	if (!repo_head(w->s->project, &h, NULL) && h.uncommitted)
 		buf_addf(
 			out,

@@ -43,7 +43,8 @@ static int load_prompt(struct worker *w, struct err *err)
 	if (rc)
 		return rc;
 	struct config *c = backend_config(w->b);
-	w->prompt = context_prompt(w->s->clone, c->value[CONFIG_PROTECTED], buf_str(&agents));
+	w->prompt = context_prompt(w->s->clone, !strcmp(w->s->sandbox, "host"), c->value[CONFIG_PROTECTED],
+				   buf_str(&agents));
 	config_put(c);
 	return 0;
 }

@@ -282,7 +282,8 @@ static const struct verb verbs[] = {
 	 "names the\n"
 	 "public key to hold it against. Exit code 65 if it does not hold.\n"},
 	{"conformance", "KIND", run_conformance, "check that sandboxes of a kind behave as they all have to",
-	 "Makes a sandbox of that kind (vm, container, dir), runs one suite of cases on it and takes it away. One line "
+	 "Makes a sandbox of that kind (vm, container, host, dir), runs one suite of cases on it and takes it away. "
+	 "One line "
 	 "a case: "
 	 "ok, "
 	 "not ok or\n"

@@ -302,7 +302,7 @@ static bool relative_paths(struct conf *c)
 {
 	CLEAN_FREE char *name = xasprintf(".berthfs-conformance-%d", (int)getpid());
 	CLEAN_FREE char *full = xasprintf("%s/%s", env_home(c->env), name);
-	CLEAN_FREE char *script = xasprintf("cat ~/%s", name);
+	CLEAN_FREE char *script = xasprintf("cat '%s'", full);
 	CLEAN_BUF struct buf b = BUF_INIT;
 	REQUIRE(c, !env_write(c->env, name, "home", 4, 0, &c->err));
 	bool ok = !env_read(c->env, full, 0, 10, &b, &c->err) && !strcmp(buf_str(&b), "home") &&

@@ -19,7 +19,7 @@ struct driver {
 	int (*ssh)(const struct paths *paths, int64_t id, struct err *err); /* NULL: there is none inside */
 };
 
-extern const struct driver driver_container, driver_dir, driver_vm;
+extern const struct driver driver_container, driver_dir, driver_host, driver_vm;
 
 /* A stream to the ssh server of a sandbox that is up: a descriptor, or -errno. */
 int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct err *err);

@@ -1,5 +1,7 @@
-/* Kind dir: a folder of the state directory and a tool daemon process, without any isolation. For tests. Any worker
- * thread. Must never end a process that it cannot tell to be this sandbox's. */
+/* Kinds dir and host: a folder of the state directory and a tool daemon process, without any isolation. dir is for
+ * tests; host is the user's own machine, in whose environment the tools run, with the project's own directory linked
+ * into the folder by the engine. Any worker thread. Must never end a process that it cannot tell to be this sandbox's.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -85,9 +87,9 @@ static int spawn(const struct sandbox_spec *spec, const struct place *p, struct 
 	CLEAN_BUF struct buf words = BUF_INIT;
 	const char *self = paths_program(spec->paths);
 	CLEAN_FREE char *busy = xasprintf("%s/busy", p->folder);
-	const char *argv[] = {self,	"tool-daemon", "--busy", busy,	  "--socket", p->socket,
-			      "--home", p->home,       "--jobs", p->jobs, "--lock",   p->lock,
-			      "--log",	p->log,	       "--net",	 p->net,  NULL};
+	const char *argv[] = {self,    "tool-daemon", "--busy", busy,	    "--socket", p->socket, "--home",
+			      p->home, "--jobs",      p->jobs,	"--lock",   p->lock,	"--log",   p->log,
+			      "--net", p->net,	      "--as",	spec->kind, NULL};
 	struct child c = {.argv = argv,
 			  .errout = &words,
 			  .max = 4096,
@@ -225,6 +227,11 @@ static void describe(enum sandbox_state s, char out[64])
 	snprintf(out, 64, "dir %s", s == SANDBOX_NONE ? "none" : s == SANDBOX_DOWN ? "down" : "running");
 }
 
+static void describe_host(enum sandbox_state s, char out[64])
+{
+	snprintf(out, 64, "host %s", s == SANDBOX_NONE ? "none" : s == SANDBOX_DOWN ? "down" : "running");
+}
+
 const struct driver driver_dir = {.kind = "dir",
 				  .possible = possible,
 				  .up = up,
@@ -234,3 +241,12 @@ const struct driver driver_dir = {.kind = "dir",
 				  .copy = copy,
 				  .describe = describe,
 				  .save = save};
+
+/* Nothing of it can be copied or saved: the project's directory is one. */
+const struct driver driver_host = {.kind = "host",
+				   .possible = possible,
+				   .up = up,
+				   .state = state,
+				   .down = down,
+				   .destroy = destroy,
+				   .describe = describe_host};

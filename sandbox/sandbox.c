@@ -17,8 +17,8 @@ static const struct {
 	struct sandbox_size size;
 } sizes[] = {{"mini", {1, 512}}, {"small", {2, 2048}}, {"large", {8, 16384}}};
 
-static const struct driver *const drivers[] = {&driver_vm, &driver_container, &driver_dir};
-static const char *const later[] = {"ssh", "host"};
+static const struct driver *const drivers[] = {&driver_vm, &driver_container, &driver_host, &driver_dir};
+static const char *const later[] = {"ssh"};
 
 int sandbox_size(const char *name, struct sandbox_size *out)
 {

@@ -61,7 +61,7 @@ _berthfs() {
 		3:rm) _berthfs_words "$(berthfs image list 2>/dev/null | awk 'NR > 1 { print $1 }')" "$word" ;;
 		esac
 		;;
-	conformance) _berthfs_words "vm container dir --help" "$word" ;;
+	conformance) _berthfs_words "vm container host dir --help" "$word" ;;
 	*) [[ $word == -* ]] && _berthfs_words "--help" "$word" ;;
 	esac
 }

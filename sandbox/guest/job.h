@@ -36,8 +36,10 @@ struct jobs_config {
 	bool drop;	    /* run as uid and gid (needs root) */
 	uid_t uid;
 	gid_t gid;
-	const char *user;   /* LOGNAME and USER, or NULL */
-	const char *cgroup; /* a cgroup v2 folder in which each job gets a group of its own, or NULL */
+	const char *user;	    /* LOGNAME and USER, or NULL */
+	const char *user_home;	    /* HOME where that is not `home`, or NULL */
+	const char *const *environ; /* below all else in the environment of jobs, or NULL; not copied */
+	const char *cgroup;	    /* a cgroup v2 folder in which each job gets a group of its own, or NULL */
 };
 
 /* Takes over the folder. What an earlier process left running in it is ended, and those jobs are LOST. The strings of

@@ -66,15 +66,20 @@ static char **make_env(const struct job *job, const char *const *extra)
 	size_t based = 0;
 	while (given && given[based])
 		based++;
-	char **env = xcalloc(ARRAY_LEN(fixed) + based + more + 6, sizeof *env);
+	size_t under = 0;
+	while (c->environ && c->environ[under])
+		under++;
+	char **env = xcalloc(ARRAY_LEN(fixed) + under + based + more + 6, sizeof *env);
 	char **base = xcalloc(based + 1, sizeof *base);
 	for (size_t i = 0; i < based; i++)
 		base[i] = xstrdup(given[i]);
 	pthread_mutex_unlock(&job->jobs->lock);
+	for (size_t i = 0; i < under; i++)
+		env_put(env, &n, xstrdup(c->environ[i]));
 	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
 		env_put(env, &n, xstrdup(fixed[i]));
 	env_put(env, &n, xasprintf("PATH=%s", c->path));
-	env_put(env, &n, xasprintf("HOME=%s", c->home));
+	env_put(env, &n, xasprintf("HOME=%s", c->user_home ? c->user_home : c->home));
 	if (c->user) {
 		env_put(env, &n, xasprintf("USER=%s", c->user));
 		env_put(env, &n, xasprintf("LOGNAME=%s", c->user));

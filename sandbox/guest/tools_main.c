@@ -1,5 +1,7 @@
-/* The tool daemon of kind dir as a process: berthfs tool-daemon --socket S --home H --jobs J --lock L --log F
- * --net N, the file that names the gateway's socket.
+/* The tool daemon of kinds dir and host as a process: berthfs tool-daemon --socket S --home H --jobs J --lock L --log F
+ * --net N, the file that names the gateway's socket; --as dir|host. Host: jobs get the environment that the daemon was
+ * started in, without what looks like a secret, and its HOME.
+.
  * Puts itself into the background, so that it outlives who started it, and the first process ends only when requests
  * can be served (0), or with the reason on standard error (1). Main thread: accept loop. */
 #include "tools_main.h"
@@ -25,7 +27,7 @@
 #include "tools.h"
 
 struct daemon {
-	const char *socket, *home, *jobs, *lock, *log, *net, *busy;
+	const char *socket, *home, *jobs, *lock, *log, *net, *busy, *as;
 	int listen, signals, stop, ready;
 	struct tools *tools;
 };
@@ -63,7 +65,7 @@ static int parse(int argc, char **argv, struct daemon *d)
 		const char *name;
 		const char **value;
 	} options[] = {{"--socket", &d->socket}, {"--home", &d->home}, {"--jobs", &d->jobs}, {"--lock", &d->lock},
-		       {"--log", &d->log},	 {"--net", &d->net},   {"--busy", &d->busy}};
+		       {"--log", &d->log},	 {"--net", &d->net},   {"--busy", &d->busy}, {"--as", &d->as}};
 	d->busy = ""; /* may be left out */
 	for (int i = 0; i < argc; i++)
 		for (size_t o = 0; o < ARRAY_LEN(options); o++)
@@ -96,6 +98,36 @@ static int signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Names of variables that hold secrets. Not SSH_AUTH_SOCK, which is a path: an agent of ssh gives no key away, and
+ * what it is used for is asked for. */
+static bool is_secret(const char *entry)
+{
+	static const char *const parts[] = {"KEY",    "TOKEN",	 "SECRET", "PASS", "CREDENTIAL",   "COOKIE",
+					    "BEARER", "PRIVATE", "_AUTH",  "DSN",  "DATABASE_URL", "BERTHFS"};
+	CLEAN_FREE char *name = xstrndup(entry, strcspn(entry, "="));
+	if (!strcmp(name, "SSH_AUTH_SOCK"))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (strcasestr(name, parts[i]))
+			return true;
+	/* user:password in a URL */
+	const char *url = strstr(entry, "://"), *at = url ? strchr(url, '@') : NULL;
+	return at && memchr(url + 3, ':', (size_t)(at - url - 3));
+}
+
+static const char *const *clean_environ(void)
+{
+	extern char **environ;
+	size_t n = 0, m = 0;
+	while (environ[n])
+		n++;
+	const char **env = xcalloc(n + 1, sizeof *env);
+	for (size_t i = 0; i < n; i++)
+		if (!is_secret(environ[i]))
+			env[m++] = environ[i];
+	return env;
+}
+
 static int begin(struct daemon *d, struct err *err)
 {
 	const char *path = getenv("PATH");
@@ -103,7 +135,12 @@ static int begin(struct daemon *d, struct err *err)
 		.jobs = {.folder = d->jobs, .home = d->home, .path = path ? path : "/usr/local/bin:/usr/bin:/bin"},
 		.shutdown = on_shutdown,
 		.arg = d};
-	umask(022);
+	if (!strcmp(d->as, "host")) {
+		config.jobs.user_home = getenv("HOME");
+		config.jobs.environ = clean_environ();
+	} else {
+		umask(022);
+	}
 	/* orphans of a job come to us: they can be found and are reaped */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
 		return err_sys(err, errno, "cannot become a subreaper");

@@ -16,7 +16,7 @@ left() {
 nothing_left() { [ -z "$(left)" ]; }
 something() { [ -n "$(left)" ]; }
 
-for kind in dir; do
+for kind in dir host; do
 	check "$kind: it succeeds" runs $kind
 	grep '^not ok\|^berthfs' "$T/out" | sed 's/^/# /'
 	check "$kind: at least 29 cases" [ "$(grep -c '^ok ' "$T/out")" -ge 29 ]
