@@ -82,6 +82,7 @@ static void *watch_main(void *arg)
 	struct db *db = NULL;
 	if (db_open(w->b->db_path, false, &db, NULL))
 		return NULL;
+	leftovers_remove(w->b, db);
 	while (!stopping(w)) {
 		look(w, db);
 		int64_t until = clock_real_ms() + LOOK_MS;

@@ -5,3 +5,5 @@
 struct watch;
 int watch_start(struct backend *b, struct watch **out, struct err *err);
 void watch_stop(struct watch *w);
+/* leftovers.c; the watch thread, once. */
+void leftovers_remove(struct backend *b, struct db *db);
