@@ -353,6 +353,14 @@ int gateway_ledger_read(const struct paths *p, uint64_t offset, size_t max, stru
 	return 0;
 }
 
+int gateway_usage_report(const struct paths *p, const char *session, const char *model, int64_t in, int64_t out,
+			 int64_t cached, struct err *err)
+{
+	CLEAN_FREE char *words = xasprintf("usage\t%s\t%s\t%lld\t%lld\t%lld", session, model, (long long)in,
+					   (long long)out, (long long)cached);
+	return ask(p, words, NULL, 0, NULL, err);
+}
+
 int gateway_activity(const struct paths *p, const char *session, int *running, int64_t *idle_ms, struct err *err)
 {
 	CLEAN_FREE char *words = xasprintf("activity\t%s", session);

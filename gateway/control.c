@@ -122,6 +122,7 @@ static const struct {
 	{"options", 2, on_options},
 	{"attach", 0, on_attach},
 	{"life", 2, on_life},
+	{"usage", 5, on_usage},
 };
 
 static void run(struct control *c)

@@ -32,3 +32,5 @@ control_verb on_mint, on_revoke, on_network, on_tokens, on_life;
 /* control_show.c: keys, policy, settings, and what is going on */
 control_verb on_hello, on_key, on_keys, on_policy_get, on_policy_set, on_status, on_head, on_ledger, on_activity,
 	on_options;
+/* report.c */
+control_verb on_usage;

@@ -61,6 +61,11 @@ struct gateway_pull {
 int gateway_pull_request(const char *socket, const char *token, const struct gateway_pull *p, char **url,
 			 const atomic_bool *cancel, struct err *err);
 
+/* What a model has used by its own word, where its requests pass as bytes alone (a client with a login of its own):
+ * into the ledger, and against the session's limit of tokens. */
+int gateway_usage_report(const struct paths *paths, const char *session, const char *model, int64_t in, int64_t out,
+			 int64_t cached, struct err *err);
+
 int gateway_policy_get(const struct paths *paths, struct buf *out, struct err *err);
 /* -EINVAL: words say which line and why; the old policy stays. */
 int gateway_policy_set(const struct paths *paths, const char *text, size_t n, struct err *err);

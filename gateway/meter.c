@@ -297,6 +297,17 @@ void meter_settle(struct meter *m, struct hold *h, const struct price *price, co
 	h->nano = nano;
 }
 
+void meter_charge(struct meter *m, const char *session, const char *project, int64_t tokens,
+		  struct meter_change *change)
+{
+	struct hold h = {0};
+	*change = (struct meter_change){.tokens = tokens};
+	accounts_of(m, session, project, &h);
+	for (int s = 0; s < SCOPES; s++)
+		h.accounts[s]->tokens += tokens;
+	keys_of(&h, change);
+}
+
 void meter_cancel(struct meter *m, struct hold *h)
 {
 	if (h->open)

@@ -49,6 +49,9 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 /* Charges what it was in place of what was reserved. usage NULL: the reservation stays. */
 void meter_settle(struct meter *m, struct hold *h, const struct price *price, const struct usage *usage,
 		  struct meter_change *change);
+/* What was used without a reservation: its tokens are counted. */
+void meter_charge(struct meter *m, const char *session, const char *project, int64_t tokens,
+		  struct meter_change *change);
 void meter_cancel(struct meter *m, struct hold *h); /* it never went out: as if it had not been */
 /* Bytes through the proxy, counted as they go: 0, or -EDQUOT once a limit is passed. */
 int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t n);
