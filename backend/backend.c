@@ -13,6 +13,7 @@
 #include "backend/base/fd.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "claude.h"
 #include "core.h"
 #include "engine.h"
 #include "gate_link.h"
@@ -270,6 +271,7 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 	pthread_mutex_init(&b->lock, NULL);
 	b->templates = templates_new();
 	b->link = opt->gateway ? gate_link_new(b, opt->log_fd) : NULL;
+	b->claudes = claudes_new();
 	int rc = start_parts(b, err);
 	if (rc) {
 		backend_stop(b);
@@ -291,6 +293,7 @@ void backend_stop(struct backend *b)
 	engine_halt(b->engine);
 	pool_stop(b->pool);
 	templates_stop(b->templates);
+	claudes_free(b->claudes);
 	gate_link_stop(b->link);
 	store_stop(b->store);
 	gate_link_free(b->link);

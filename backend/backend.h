@@ -292,6 +292,8 @@ int backend_start(const struct backend_options *opt, struct backend **out, struc
 void backend_submit(struct backend *b, struct request *r);
 /* Finishes commits, lets workers come to a safe point (jobs in sandboxes go on), closes. Answers open requests with
  * -ESHUTDOWN. The face must go on popping its queue until this returns or drop it afterwards. */
+/* main() of the process that stands between the daemon and Claude Code, and of what it starts in the jail. */
+int backend_claude_main(int argc, char **argv);
 void backend_stop(struct backend *b);
 
 /* Checks a session or project name by the rules; 0 or -EINVAL with words. Any thread, no I/O. */

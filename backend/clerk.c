@@ -176,7 +176,7 @@ static int judge(struct backend *b, struct db *db, struct request *r, struct dra
 	n->size = xstrdup(choice(d, DRAFT_SIZE, c, CONFIG_SIZE));
 	if (!*n->setting[SETTING_MODEL]) {
 		free(n->setting[SETTING_MODEL]);
-		n->setting[SETTING_MODEL] = providers_default(b->paths);
+		n->setting[SETTING_MODEL] = providers_default(b->paths, c);
 		if (!n->setting[SETTING_MODEL])
 			n->setting[SETTING_MODEL] = xstrdup("");
 	}

@@ -33,7 +33,8 @@ static const struct key {
 } keys[CONFIG_KEYS] = {
 	[CONFIG_MODEL] = {"model", "", ANY, NULL, NULL,
 			  "model of new sessions: a name that `berthfs models` lists, PROVIDER/NAME, or script:FILE, "
-			  "which answers from a file; empty: a usual one of the first provider with a key"},
+			  "which answers from a file; empty: claude-code if it is logged in, else a usual one of the "
+			  "first provider with a key"},
 	[CONFIG_PROJECT] = {"project", "", ANY, NULL, NULL,
 			    "project of new sessions; empty: the git checkout that the writing process stands in"},
 	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm container host dir", "", "where the tools of a session run"},
@@ -80,6 +81,12 @@ static const struct key {
 	[CONFIG_WINDOW] =
 		{"model.window", "auto", WINDOW, NULL, NULL,
 		 "no model is given more tokens than this (auto: what it takes); older parts are summed up before"},
+	[CONFIG_CLAUDE_PROGRAM] = {"claude-code.program", "claude", ANY, NULL, NULL,
+				   "the installed Claude Code that serves the model claude-code: a name or a path"},
+	[CONFIG_CLAUDE_KEEP] = {"claude-code.keep", "4", COUNT, NULL, NULL,
+				"processes of Claude Code that wait for their session's next turn (200 MB each)"},
+	[CONFIG_CLAUDE_IDLE] = {"claude-code.idle", "10 m", SECONDS, NULL, NULL,
+				"how long such a process waits until it is let go"},
 	[CONFIG_PROTECTED] =
 		{"protected", NULL, PATTERNS, NULL, NULL,
 		 "files that read, write and edit refuse: NAME, DIR/NAME, DIR/ with all below, !NAME is none"},
@@ -181,10 +188,6 @@ static int check_model(const char *value, struct err *err)
 {
 	if (!strncmp(value, "script:", 7))
 		return value[7] ? 0 : err_set(err, EINVAL, "script: needs the FILE that answers come from");
-	if (!strcmp(value, "claude-code") || !strncmp(value, "claude-code:", 12))
-		return err_set(err, EOPNOTSUPP,
-			       "the installed CLI as a model is not built yet; possible now: models that a provider "
-			       "serves (berthfs models lists them) and script:FILE");
 	if (strlen(value) >= MODEL_NAME || value[strcspn(value, " \t\"\\")])
 		return err_set(err, EINVAL, "\"%.60s\" is no model's name; berthfs models lists what there is", value);
 	return 0;

@@ -11,6 +11,7 @@ struct pool;
 struct watch;
 struct gate_link;
 struct templates;
+struct claudes;
 
 struct backend {
 	const struct paths *paths;
@@ -22,7 +23,8 @@ struct backend {
 	struct pool *pool;
 	struct watch *watch;
 	struct templates *templates;
-	struct gate_link *link; /* to the gateway; NULL: there is none */
+	struct gate_link *link;	 /* to the gateway; NULL: there is none */
+	struct claudes *claudes; /* programs that serve a model and wait for a next turn */
 	int64_t started_ms;
 
 	pthread_mutex_t lock; /* guards the three below; held for pointer work only */

@@ -128,6 +128,12 @@ enum fault_kind fault_judge(const struct model_fault *f, const char *words)
 	return f->should_retry > 0 ? FAULT_RETRY : FAULT_NEVER;
 }
 
+bool fault_of_thinking(const struct model_fault *f, const char *words)
+{
+	static const char *const list[] = {"thinking", "signature", "reasoning", "encrypted"};
+	return (f->status == 400 || f->status == 404) && says(words, list, ARRAY_LEN(list));
+}
+
 static int64_t bounded(double ms)
 {
 	return !(ms > 0) ? 0 : ms > ASKED_MAX ? ASKED_MAX : (int64_t)(ms + 0.999);

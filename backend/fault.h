@@ -10,6 +10,9 @@ enum fault_kind {
 
 /* words: the provider's message; it is looked at only where there is no code. */
 enum fault_kind fault_judge(const struct model_fault *f, const char *words);
+/* Did the provider refuse what the model's thinking was given back as, or that it is asked to think? A conversation
+ * must not end by that: it goes on without. */
+bool fault_of_thinking(const struct model_fault *f, const char *words);
 /* The wait that a response header asks for, in ms; 0 if it is no such header or nothing is asked. name: retry-after
  * (seconds, or an HTTP date that now_ms is compared with) or retry-after-ms; in any case of letters. */
 int64_t fault_retry_after(const char *name, const char *value, int64_t now_ms);

@@ -17,3 +17,10 @@ struct format {
 
 extern const struct format format_anthropic, format_openai, format_responses;
 const struct format *format_find(const char *kind); /* NULL: unknown */
+
+/* The conversation as Messages has it: each message in order, its blocks as JSON with commas between. model: whose own
+ * blocks are given back; prefix: stands before each tool's name; from: member "from" of the layout that the answer was
+ * kept with, or NULL. */
+typedef void anthropic_message_fn(void *arg, bool user, const char *blocks, size_t n, const char *from);
+void anthropic_talk(const struct context *c, const struct model_info *m, const char *model, const char *prefix,
+		    anthropic_message_fn *message, void *arg);

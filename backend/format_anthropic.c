@@ -25,11 +25,13 @@ struct turn { /* of one role: its blocks, comma-separated */
 	bool user;
 	struct buf blocks;
 	size_t last; /* offset of the last block's closing brace */
+	char *from;  /* the model that wrote it, by the provider's name; or NULL */
 };
 
 struct talk {
 	struct turn *turns;
 	size_t n;
+	const char *prefix; /* of a tool's name */
 };
 
 static struct turn *turn_of(struct talk *t, bool user)
@@ -86,11 +88,13 @@ static bool too_deep(const char *json)
 
 static void given_call(void *arg, const struct item *call)
 {
+	const struct talk *t = arg;
 	struct turn *r = turn_of(arg, false);
+	CLEAN_FREE char *name = xasprintf("%s%s", t->prefix ? t->prefix : "", call->name);
 	buf_adds(&r->blocks, "{\"type\":\"tool_use\",\"id\":\"");
 	given_id(&r->blocks, call->id);
 	buf_adds(&r->blocks, "\",\"name\":\"");
-	given_name(&r->blocks, call->name);
+	given_name(&r->blocks, name);
 	buf_addf(&r->blocks, "\",\"input\":%s", too_deep(call->input) ? "{}" : call->input);
 	close_block(r);
 }
@@ -132,6 +136,15 @@ static void add_user(struct talk *t, const struct model_info *m, const struct it
 	add_text(t, true, it->text, strlen(it->text));
 }
 
+static void wrote(struct talk *t, const char *from)
+{
+	struct turn *last = t->n ? &t->turns[t->n - 1] : NULL;
+	if (!from || !last || last->user)
+		return;
+	free(last->from);
+	last->from = xstrdup(from);
+}
+
 /* *thinks: the turn whose calls were just answered begins with its thinking, or there is none. */
 static void add_items(struct talk *t, const struct context *c, const struct model_info *m, const char *model,
 		      bool *thinks)
@@ -147,6 +160,7 @@ static void add_items(struct talk *t, const struct context *c, const struct mode
 				add_text(t, true, "Go on.", 6);
 			*thinks = !g.n_calls || given_thinks(&g);
 			given_each(&g, &(struct given_to){given_text, given_raw, given_call, t});
+			wrote(t, json_str(g.layout, "from"));
 			given_close(&g);
 			continue;
 		case ITEM_RESULT: add_result(t, it); break;
@@ -208,6 +222,15 @@ static void put_tools(struct buf *out)
 	buf_addc(out, ']');
 }
 
+static void release(struct talk *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		buf_release(&t->turns[i].blocks);
+		free(t->turns[i].from);
+	}
+	free(t->turns);
+}
+
 static void body(const struct model_request *q, const struct model_info *m, struct buf *out)
 {
 	struct talk t = {0};
@@ -229,9 +252,18 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	buf_adds(out, CACHE_CONTROL "}]");
 	put_messages(out, &t);
 	buf_addc(out, '}');
+	release(&t);
+}
+
+void anthropic_talk(const struct context *c, const struct model_info *m, const char *model, const char *prefix,
+		    anthropic_message_fn *message, void *arg)
+{
+	struct talk t = {.prefix = prefix};
+	bool thinks;
+	add_items(&t, c, m, model, &thinks);
 	for (size_t i = 0; i < t.n; i++)
-		buf_release(&t.turns[i].blocks);
-	free(t.turns);
+		message(arg, t.turns[i].user, buf_str(&t.turns[i].blocks), t.turns[i].blocks.n, t.turns[i].from);
+	release(&t);
 }
 
 /* ---- the stream ---- */

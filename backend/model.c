@@ -7,7 +7,8 @@
 
 #include "backend/base/mem.h"
 
-static const struct model_kind *const kinds[] = {&model_script, &model_served}; /* the last one takes any name */
+static const struct model_kind *const kinds[] = {&model_script, &model_claude,
+						 &model_served}; /* the last one takes any name */
 
 const struct model_kind *model_find(const char *model, struct err *err)
 {
@@ -15,7 +16,8 @@ const struct model_kind *model_find(const char *model, struct err *err)
 		if (!strncmp(model, kinds[i]->prefix, strlen(kinds[i]->prefix)))
 			return kinds[i];
 	err_set(err, EINVAL,
-		"no model is set: write a key to gateway/keys/anthropic or gateway/keys/openai, or `model = NAME` to "
+		"no model is set: log Claude Code in, write a key to gateway/keys/anthropic or gateway/keys/openai, or "
+		"`model = NAME` to "
 		"config (berthfs "
 		"models lists what there is); sh contrib/try.sh shows the whole and needs none");
 	return NULL;

@@ -71,4 +71,4 @@ int model_check(const struct config *c, const char *model, const char *project, 
 void model_reply_release(struct model_reply *r);
 void model_reply_call(struct model_reply *r, char *id, char *name, char *input); /* takes ownership */
 
-extern const struct model_kind model_script, model_served;
+extern const struct model_kind model_script, model_claude, model_served;

@@ -9,6 +9,7 @@
 
 #include "backend/base/mem.h"
 #include "core.h"
+#include "fault.h"
 #include "format.h"
 #include "gate_link.h"
 #include "model_http.h"
@@ -27,7 +28,11 @@ const struct format *format_find(const char *kind)
 static int check(const struct config *c, const char *model, const char *project, struct err *err)
 {
 	struct model_info m;
-	return models_find(c, model, &m, err);
+	int rc = models_find(c, model, &m, err);
+	if (!rc && !format_find(m.provider.kind))
+		return err_set(err, EINVAL, "%s is no provider that is asked by HTTP: write %s/NAME as the model",
+			       m.provider.name, m.provider.kind);
+	return rc;
 }
 
 struct asking {
@@ -87,17 +92,6 @@ static int try(const struct model_request *q, struct model_http *h, const struct
 	return rc ? rc : f->end(&k->answer, clean, err);
 }
 
-/* Did the provider refuse what the model's thinking was given back as, or that it is asked to think? A conversation
- * must not end by that. */
-static bool thinking_refused(const struct model_fault *fault, const struct err *err)
-{
-	static const char *const words[] = {"thinking", "signature", "reasoning", "encrypted"};
-	for (size_t i = 0; i < ARRAY_LEN(words) && (fault->status == 400 || fault->status == 404); i++)
-		if (strcasestr(err->text, words[i]))
-			return true;
-	return false;
-}
-
 static int ask(const struct model_request *q, const struct config *c, const struct model_info *m,
 	       struct model_reply *reply, struct model_fault *fault, struct err *err)
 {
@@ -130,8 +124,9 @@ static int run(const struct model_request *q, struct model_reply *reply, struct 
 	struct model_request bare = *q;
 	struct config *c = backend_config(q->backend);
 	int rc = models_find(c, q->model, &m, err);
+	rc = rc ? rc : check(c, q->model, q->project, err);
 	rc = rc ? rc : ask(q, c, &m, reply, fault, err);
-	if (rc && thinking_refused(fault, err)) {
+	if (rc && fault_of_thinking(fault, err->text)) {
 		snprintf(reply->log, sizeof reply->log,
 			 "model request %" PRId64 " is sent again without thinking: %.200s", q->n, err->text);
 		*fault = (struct model_fault){0};

@@ -17,6 +17,7 @@ static const struct {
 	const char *name, *kind, *url, *key;
 	int quirks;
 } known[] = {
+	{"claude-code", "claude-code", NULL, "", 0}, /* the installed program with a login of its own */
 	{"anthropic", "anthropic", NULL, "anthropic", 0},
 	{"openai", "openai", NULL, "openai", 0},
 	{"openai-responses", "responses", NULL, "openai", 0},
@@ -319,6 +320,10 @@ static const struct row *row_of(const char *name)
 static int serve(const struct config *c, struct model_info *m, const struct row *row, struct err *err)
 {
 	char first[64];
+	if (!strcmp(m->name, "claude-code")) { /* it chooses */
+		*m->id = 0;
+		return models_provider(c, m->name, &m->provider, err);
+	}
 	const char *slash = strchr(m->name, '/'), *set = value_of(c, "model", m->name, "provider");
 	size_t n = slash ? (size_t)(slash - m->name) : 0;
 	if (set)
@@ -351,7 +356,7 @@ int models_find(const struct config *c, const char *name, struct model_info *out
 	copy(out->name, sizeof out->name, name);
 	copy(out->id, sizeof out->id, name);
 	copy(out->thinking, sizeof out->thinking, "off");
-	const struct row *row = row_of(name);
+	const struct row *row = row_of(strncmp(name, "claude-code/", 12) ? name : name + 12);
 	int rc = serve(c, out, row, err);
 	if (rc)
 		return rc;
@@ -375,7 +380,12 @@ int models_find(const struct config *c, const char *name, struct model_info *out
 	if (thinking)
 		copy(out->thinking, sizeof out->thinking, thinking);
 	out->priced = config_price(c, name, &out->price);
-	if (!out->priced && provider_near(&out->provider))
+	bool login = !strcmp(out->provider.kind, "claude-code"); /* it is paid for by the login, and not by the token */
+	if (login && !out->window)
+		out->window = 200000;
+	if (login)
+		out->images = true;
+	if (!out->priced && (login || provider_near(&out->provider)))
 		out->priced = true; /* free of charge */
 	else if (!out->priced && row && row->in > 0 && !strcmp(out->provider.name, row->provider)) {
 		out->price = (struct price){row->in, row->out, row->cached};

@@ -12,6 +12,7 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
+#include "claude.h"
 #include "models.h"
 #include "providers.h"
 
@@ -21,6 +22,7 @@
 
 struct listing {
 	const struct config *c;
+	const struct paths *paths;
 	void (*line)(void *arg, bool ok, const char *name, const char *words);
 	void *arg;
 	struct buf keys; /* names, each between newlines */
@@ -158,12 +160,27 @@ static void put_near(struct listing *l, const struct provider_info *p)
 		put_names(l, p);
 }
 
+/* The installed program is asked itself. */
+static void put_claude(struct listing *l)
+{
+	struct err err = ERR_INIT;
+	char words[160];
+	bool ok = !claude_status(l->paths, l->c->value[CONFIG_CLAUDE_PROGRAM], words, sizeof words, &err);
+	l->line(l->arg, ok, CLAUDE_NAME, ok ? words : err.text);
+	if (!ok)
+		return;
+	l->usable++;
+	l->line(l->arg, true, CLAUDE_NAME "/NAME", "one of its models by name: opus, sonnet, claude-sonnet-5...");
+}
+
 static void put_provider(struct listing *l, const char *name)
 {
 	struct provider_info p;
 	struct err err = ERR_INIT;
 	if (models_provider(l->c, name, &p, &err)) {
 		l->line(l->arg, false, name, err.text);
+	} else if (!strcmp(p.kind, CLAUDE_NAME)) {
+		put_claude(l);
 	} else if (provider_near(&p)) {
 		put_near(l, &p);
 	} else if (!has_key(l, p.key)) {
@@ -190,7 +207,7 @@ int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, c
 	rc = rc ? rc : config_parse(buf_str(&text), text.n, &c, err);
 	if (rc)
 		return err_prefix(err, "%s", paths->config);
-	struct listing l = {.c = c, .line = line, .arg = arg};
+	struct listing l = {.c = c, .paths = paths, .line = line, .arg = arg};
 	look_keys(&l, paths);
 	models_providers(c, &names);
 	CLEAN_FREE char *copy = buf_take(&names);
@@ -198,7 +215,6 @@ int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, c
 	for (char *name; (name = strsep(&rest, "\n"));)
 		if (*name)
 			put_provider(&l, name);
-	line(arg, false, "claude-code", "the installed CLI as a model is not built yet");
 	line(arg, true, "script:FILE", "answers from a file, for a try and for tests");
 	buf_release(&l.keys);
 	config_put(c);

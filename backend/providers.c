@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backend/base/mem.h"
+#include "claude.h"
 #include "gateway/gateway.h"
 
 #define BEGIN_MARK "# The lines from here on are written from the keys provider.* and price.* of config.\n"
@@ -147,8 +148,21 @@ void providers_keys(const struct paths *paths, struct buf *out)
 		closedir(d);
 }
 
-char *providers_default(const struct paths *paths)
+/* The installed Claude Code, if it looks as if somebody had logged in there. */
+static bool has_claude(const struct config *c)
 {
+	struct claude_place place;
+	if (claude_place(c->value[CONFIG_CLAUDE_PROGRAM], &place, NULL))
+		return false;
+	bool in = place.signed_in;
+	claude_place_release(&place);
+	return in;
+}
+
+char *providers_default(const struct paths *paths, const struct config *c)
+{
+	if (has_claude(c))
+		return xstrdup(CLAUDE_NAME);
 	CLEAN_BUF struct buf keys = BUF_INIT;
 	buf_addc(&keys, '\n');
 	providers_keys(paths, &keys);

@@ -15,6 +15,6 @@ int providers_tell(struct backend *b, const struct config *c, const struct provi
 		   struct err *err);
 /* Names of the keys that there are, a line each; also while the gateway does not run. Blocks. */
 void providers_keys(const struct paths *paths, struct buf *out);
-/* The usual model of the first provider with a key, for sessions of a config without one; malloc'd, NULL if there is no
- * key. Pool threads; blocks. */
-char *providers_default(const struct paths *paths);
+/* claude-code if that is logged in, else the usual model of the first provider with a key, for sessions of a config
+ * without one; malloc'd, NULL if there is neither. Pool threads; blocks. */
+char *providers_default(const struct paths *paths, const struct config *c);

@@ -74,7 +74,8 @@ void backend_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, 
 	line(arg, !rc, "config", rc ? err.text : paths->config);
 	if (c && !*c->value[CONFIG_MODEL])
 		line(arg, false, "model",
-		     "none is set: the first provider with a key serves; berthfs models lists what can be used");
+		     "none is set: Claude Code serves if it is logged in, else the first provider with a key; berthfs "
+		     "models lists what can be used");
 	else if (c) {
 		const char *model = c->value[CONFIG_MODEL];
 		bool later = !strncmp(model, "script:", 7) && model[7] != '/'; /* relative to a project */

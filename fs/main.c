@@ -227,6 +227,11 @@ static int run_tools(const struct verb *v, int argc, char **argv)
 	return sandbox_tools_main(argc, argv);
 }
 
+static int run_claude(const struct verb *v, int argc, char **argv)
+{
+	return backend_claude_main(argc, argv);
+}
+
 static int run_gateway(const struct verb *v, int argc, char **argv)
 {
 	return gateway_main(argc, argv);
@@ -290,6 +295,7 @@ static const struct verb verbs[] = {
 	 "skip, its words, its time; then the total. Exit code 70 if a case fails, 69 if there can be no such sandbox "
 	 "here.\n"},
 	{"gateway", "...", run_gateway, NULL, NULL},
+	{"claude-jail", "...", run_claude, NULL, NULL},
 	{"vm-keeper", "...", run_keeper, NULL, NULL},
 	{"box-keeper", "...", run_box, NULL, NULL},
 	{"tool-daemon", "...", run_tools, NULL, NULL},

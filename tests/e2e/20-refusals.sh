@@ -33,7 +33,7 @@ refused "no such sandbox" '---\nsandbox: moon\n---\nGo.\n' EINVAL "vm container 
 refused "a sandbox to come" '---\nsandbox: ssh:box\n---\nGo.\n' EOPNOTSUPP "not built yet"
 refused "a key twice" '---\nsize: mini\nsize: mini\n---\nGo.\n' EINVAL "twice"
 refused "no value" '---\nmodel:\n---\nGo.\n' EINVAL "no value"
-refused "a model to come" '---\nmodel: claude-code\n---\nGo.\n' EOPNOTSUPP "script:FILE"
+refused "a model without a name" '---\nmodel: claude-code/\n---\nGo.\n' EINVAL "no provider"
 refused "a model that nobody serves" '---\nmodel: llama3\n---\nGo.\n' EINVAL "no provider is known"
 refused "a missing script" '---\nmodel: script:/no/such\n---\nGo.\n' EINVAL "/no/such"
 

@@ -420,6 +420,11 @@ int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, c
 	return 0;
 }
 
+int backend_claude_main(int argc, char **argv)
+{
+	return 1;
+}
+
 bool attach_is_image(const void *p, size_t n)
 {
 	return false;

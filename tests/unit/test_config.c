@@ -84,7 +84,6 @@ TEST(known_but_not_built)
 	CHECK_INT(err.code, EOPNOTSUPP);
 	CHECK(refused("sandbox = ssh:box", "not built yet"));
 	CHECK(refused("http.listen = 127.0.0.1:80", "not built yet"));
-	CHECK(refused("model = claude-code", "not built yet"));
 	CHECK_INT(err.code, EOPNOTSUPP);
 }
 
