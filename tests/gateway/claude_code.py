@@ -70,7 +70,8 @@ equal("the answer", box.texts("rounds")[-1], "all done")
 results = [e["text"].split() for e in box.entries("rounds") if e["kind"] == "tool_result"]
 equal("each call ran once, in order", results, [["1"], ["1", "2"], ["left"], ["right"], ["1", "2", "3", "3b", "4"], ["1", "2", "3", "3b", "4", "5"]])
 equal("the provider was told the transcript, exactly", norm(b.bodies[-1].json), box.told("rounds")[:-1])
-check("one request a turn, and one more for the kill", sorted(b.tries.values()) == [1] * 5 + [2], b.tries, box.read(S + "/rounds/log"))
+# Older versions, when an answer comes slowly, ask once more by themselves; that is cut off, and counts for nothing.
+check("one request a turn, one more for the kill, and hardly one of its own", sorted(b.tries) == [(0, i) for i in range(6)] and sum(b.tries.values()) <= 8, b.tries, box.read(S + "/rounds/log"))
 equal("our tools are all that there are", sorted(t["name"] for t in b.bodies[-1].json["tools"]), sorted("mcp__berthfs__" + t for t in ("bash", "edit", "read", "write")))
 check("our prompt is told", "You are a coding agent" in json.dumps(b.bodies[-1].json["system"]))
 equal("the login is the program's own", {r.h.get("authorization") for r in b.bodies}, {"Bearer " + LOGIN})
