@@ -23,6 +23,7 @@
 #define DROP_AT_ONCE  2000	  /* old records deleted in one commit */
 #define CHECKPOINT_MS (60 * 1000) /* after so long a checkpoint follows new records */
 #define LATE_MS	      200	  /* outcomes that could not be written are tried again so often */
+#define CALLERS	      16	  /* about so many records come from a caller at once */
 #define SLOW_US	      5000	  /* a commit of so long shows a disk that is busy */
 #define SLOW_MS	      250	  /* then callers leave it to the thread for so long */
 
@@ -48,7 +49,7 @@ static int step(struct ledger *l, int which, struct err *err)
 	return rc;
 }
 
-static int step_seq(struct ledger *l, int which, uint64_t seq, struct err *err)
+int ledger_step_seq(struct ledger *l, int which, uint64_t seq, struct err *err)
 {
 	sqlite3_bind_int64(l->st[which], 1, (sqlite3_int64)seq);
 	return step(l, which, err);
@@ -112,10 +113,6 @@ static int add_record(struct ledger *l, struct ledger_record *r, struct err *err
 {
 	int rc = ledger_add(l, &r->fields, err);
 	r->seq = l->now.seq;
-	if (!rc && r->open)
-		rc = step_seq(l, OPEN, r->seq, err);
-	if (!rc && r->of)
-		rc = step_seq(l, CLOSE, r->of, err);
 	if (!rc && r->also)
 		rc = r->also(l->db, r, err);
 	return rc;
@@ -134,10 +131,16 @@ static int still_ours(struct ledger *l, struct err *err)
 	return rc;
 }
 
+/* Old records are in a segment, and can go. */
+static bool dropping(const struct ledger *l)
+{
+	return l->now.from < atomic_load(&l->sync.drop_to);
+}
+
 static int drop_old(struct ledger *l, struct err *err)
 {
 	uint64_t below = atomic_load(&l->sync.drop_to);
-	if (l->now.from >= below)
+	if (!dropping(l))
 		return 0;
 	sqlite3_bind_int64(l->st[DROP], 1, (sqlite3_int64)below);
 	sqlite3_bind_int64(l->st[DROP], 2, DROP_AT_ONCE);
@@ -147,10 +150,11 @@ static int drop_old(struct ledger *l, struct err *err)
 	return rc;
 }
 
-static bool checkpoint_due(const struct ledger *l, bool asked)
+/* ahead: records that are about to be added */
+static bool checkpoint_due(const struct ledger *l, bool asked, unsigned ahead)
 {
 	unsigned every = l->config.checkpoint ? l->config.checkpoint : 4096;
-	uint64_t behind = l->now.seq - l->now.checkpoint;
+	uint64_t behind = l->now.seq + ahead - l->now.checkpoint;
 	return (asked && behind > 1) || behind > every ||
 	       (behind > 1 && clock_mono_ms() - l->checkpoint_ms > CHECKPOINT_MS);
 }
@@ -164,6 +168,9 @@ int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 	if (rc)
 		return rc;
 	rc = still_ours(l, err);
+	bool table = asked || ledger_pending_due(l) || dropping(l);
+	if (!rc && table)
+		rc = ledger_pending_write(l, err);
 	for (struct ledger_record *r = list; !rc && r; r = (struct ledger_record *)r->node.next) {
 		rc = add_record(l, r, err);
 		asked |= r->checkpoint;
@@ -172,7 +179,7 @@ int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 		int written = l->config.gathered(l->db, l->config.arg, rc != 0, err);
 		rc = rc ? rc : written;
 	}
-	if (!rc && checkpoint_due(l, asked))
+	if (!rc && checkpoint_due(l, asked, 0))
 		rc = add_checkpoint(l, &note, err);
 	if (!rc)
 		rc = drop_old(l, err);
@@ -183,6 +190,9 @@ int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 		l->now = before;
 		return rc;
 	}
+	if (table)
+		ledger_pending_written(l, before.seq);
+	ledger_pending_note(l, list);
 	if (note.n)
 		l->checkpoint_ms = clock_mono_ms();
 	ledger_sync_note(&l->sync, l->now.from, l->now.seq, note.n ? buf_take(&note) : NULL);
@@ -250,9 +260,7 @@ static void round_of(struct ledger *l, struct ledger_record *list)
 		l->late_tail = &l->late;
 	}
 	bool before = l->shown.failing;
-	int rc = list || checkpoint_due(l, false) || l->now.from < atomic_load(&l->sync.drop_to)
-			 ? ledger_commit(l, list, false, &err)
-			 : 0;
+	int rc = list || checkpoint_due(l, false, 0) || dropping(l) ? ledger_commit(l, list, false, &err) : 0;
 	if (rc && !before)
 		log_error("%s; requests are denied until it can", err.text);
 	ledger_show(l, rc != 0);
@@ -281,8 +289,7 @@ void *ledger_writer(void *arg)
 		}
 		if (at_end(l))
 			break;
-		bool dropping = l->now.from < atomic_load(&l->sync.drop_to);
-		int ms = dropping ? 5 : l->late ? LATE_MS : 5000;
+		int ms = dropping(l) ? 5 : l->late ? LATE_MS : 5000;
 		pthread_mutex_unlock(&l->writing);
 		int ready = poll(&p, 1, ms);
 		pthread_mutex_lock(&l->writing);
@@ -302,8 +309,8 @@ static bool free_for_caller(struct ledger *l)
 	bool empty = !l->in.head;
 	pthread_mutex_unlock(&l->in.lock);
 	return empty && !l->late && !l->shown.failing && !atomic_load(&l->sync_each) && !l->each &&
-	       !atomic_load(&l->sync.syncing) && !checkpoint_due(l, false) &&
-	       l->now.from >= atomic_load(&l->sync.drop_to) && clock_mono_ms() >= l->slow_until;
+	       !atomic_load(&l->sync.syncing) && !checkpoint_due(l, false, CALLERS) && !ledger_pending_due(l) &&
+	       !dropping(l) && clock_mono_ms() >= l->slow_until;
 }
 
 bool ledger_write(struct ledger *l, struct ledger_record *list)

@@ -16,14 +16,16 @@
 
 static const char schema[] = "CREATE TABLE IF NOT EXISTS records(seq INTEGER PRIMARY KEY, off INTEGER NOT NULL,"
 			     " line TEXT NOT NULL, hash TEXT NOT NULL);"
-			     "CREATE TABLE IF NOT EXISTS open(seq INTEGER PRIMARY KEY);";
+			     "CREATE TABLE IF NOT EXISTS open(seq INTEGER PRIMARY KEY);"
+			     "CREATE TABLE IF NOT EXISTS upto(one INTEGER PRIMARY KEY, seq INTEGER);";
 
 static const char *const sql[STATEMENTS] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
 	[INSERT] = "INSERT INTO records VALUES(?,?,?,?)",
-	[OPEN] = "INSERT INTO open VALUES(?)",
+	[OPEN] = "INSERT OR IGNORE INTO open VALUES(?)",
 	[CLOSE] = "DELETE FROM open WHERE seq=?",
+	[UPTO] = "UPDATE upto SET seq=?",
 	[LAST] = "SELECT max(seq) FROM records",
 	[DROP] = "DELETE FROM records WHERE seq < ? AND seq < (SELECT min(seq) FROM records) + ?",
 };
@@ -146,22 +148,18 @@ static int load_end(struct ledger *l, struct err *err)
 static int close_unknown(struct ledger *l, int *unknown, struct err *err)
 {
 	struct ledger_record *list = NULL, **tail = &list;
-	sqlite3_stmt *st;
-	*unknown = 0;
-	if (sqlite3_prepare_v2(l->db, "SELECT seq FROM open ORDER BY seq", -1, &st, NULL))
-		return ledger_fail(l, err);
-	while (sqlite3_step(st) == SQLITE_ROW) {
+	int rc = ledger_pending_load(l, err);
+	*unknown = rc ? 0 : (int)l->pending.found.n;
+	for (size_t i = 0; !rc && i < l->pending.found.n; i++) {
 		struct ledger_record *r = ledger_record_new("outcome");
-		r->of = (uint64_t)sqlite3_column_int64(st, 0);
+		r->of = l->pending.found.p[i];
 		ledger_int(r, "of", (int64_t)r->of);
 		ledger_text(r, "result", "unknown");
 		ledger_text(r, "why", "the gateway ended before the answer did; charged as reserved");
 		*tail = r;
 		tail = (struct ledger_record **)&r->node.next;
-		++*unknown;
 	}
-	sqlite3_finalize(st);
-	int rc = list ? ledger_commit(l, list, true, err) : 0;
+	rc = list ? ledger_commit(l, list, true, err) : rc;
 	for (struct ledger_record *next; list; list = next) {
 		next = (struct ledger_record *)list->node.next;
 		ledger_record_free(list);
@@ -238,6 +236,7 @@ void ledger_close(struct ledger *l)
 	pthread_mutex_destroy(&l->mutex);
 	pthread_mutex_destroy(&l->writing);
 	buf_release(&l->line);
+	ledger_pending_release(&l->pending);
 	for (struct ledger_record *r = l->late, *next; r; r = next) {
 		next = (struct ledger_record *)r->node.next;
 		ledger_record_free(r);

@@ -57,7 +57,18 @@ void ledger_sync_note(struct ledger_sync *s, uint64_t from, uint64_t to, char *c
 	2000 /* that another program may have the database locked, for the thread; callers do not wait                 \
 	      */
 
-enum { BEGIN, COMMIT, INSERT, OPEN, CLOSE, LAST, DROP, STATEMENTS };
+enum { BEGIN, COMMIT, INSERT, OPEN, CLOSE, UPTO, LAST, DROP, STATEMENTS };
+
+/* ledger_pending.c: decisions without an outcome, as far as their table does not say it */
+struct ledger_numbers {
+	uint64_t *p;
+	size_t n, cap;
+};
+struct ledger_pending {
+	uint64_t upto; /* the record that the table is of */
+	struct ledger_numbers opened, closed;
+	struct ledger_numbers found; /* at the start: those that the last run left */
+};
 
 struct ledger_state { /* of the chain's end; restored when a commit fails */
 	uint64_t seq, off, from, checkpoint;
@@ -77,6 +88,7 @@ struct ledger {
 	int lock_fd;
 	char id[20];
 	struct ledger_state now;
+	struct ledger_pending pending;
 	struct ledger_record *late, **late_tail; /* outcomes that a commit failed to write */
 	int64_t checkpoint_ms;
 	bool each, set;	 /* synced with each commit: as it is */
@@ -94,8 +106,15 @@ struct ledger {
 int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked,
 		  struct err *err);					     /* all of it, or nothing */
 int ledger_add(struct ledger *l, const struct buf *fields, struct err *err); /* within a transaction */
+int ledger_step_seq(struct ledger *l, int which, uint64_t seq, struct err *err);
 int ledger_exec(struct ledger *l, const char *text, struct err *err);
 int ledger_fail(struct ledger *l, struct err *err); /* words for the database's last error */
 int ledger_set_sync(struct ledger *l, struct err *err);
 void ledger_show(struct ledger *l, bool failing);
-void *ledger_writer(void *arg); /* the thread */
+void *ledger_writer(void *arg);						      /* the thread */
+void ledger_pending_note(struct ledger *l, const struct ledger_record *list); /* they are committed */
+bool ledger_pending_due(const struct ledger *l);
+int ledger_pending_write(struct ledger *l, struct err *err);  /* within a transaction, before its records */
+void ledger_pending_written(struct ledger *l, uint64_t upto); /* it is committed */
+int ledger_pending_load(struct ledger *l, struct err *err);
+void ledger_pending_release(struct ledger_pending *p);

@@ -58,20 +58,21 @@ void record_flush(struct gw *g)
 		ledger_append(g->ledger, list);
 }
 
-/* A few records are written here: to wake a thread and be woken by it takes longer than to write them. */
-static void record_turn(struct gw *g)
+/* A few records are written here: to wake a thread and be woken by it takes longer than to write them. true: they are.
+ */
+static bool record_turn(struct gw *g)
 {
 	if (!g->n_now)
-		return;
+		return false;
 	if (g->n_handed || g->n_now > HERE || !ledger_write(g->ledger, g->later)) {
 		record_flush(g);
-		return;
+		return false;
 	}
 	for (struct ledger_record *r = take(g), *next; r; r = next) {
 		next = (struct ledger_record *)r->node.next;
 		r->done(r);
 	}
-	attach_tell(g);
+	return true;
 }
 
 void record_later(struct gw *g, struct ledger_record *r)
@@ -100,10 +101,12 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 	while (drain ? (!list_empty(&g->calls) || !list_empty(&g->tunnels) || !list_empty(&g->pulls)) &&
 			       clock_mono_ms() < until
 		     : !g->stopping) {
-		record_turn(g);
+		bool written = record_turn(g);
 		int64_t now = clock_mono_ms(), wait = drain ? 50 : swept + SWEEP_MS - now;
 		if (g->curl_at >= 0 && g->curl_at <= now)
 			forward_curl_timer(g);
+		if (written) /* after what it let go has gone */
+			attach_tell(g);
 		if (g->curl_at >= 0 && g->curl_at - now < wait)
 			wait = g->curl_at - now;
 		if (g->later && g->later_ms - now < wait)

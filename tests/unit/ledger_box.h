@@ -53,6 +53,10 @@ static inline uint64_t put(struct box *b, const char *kind, uint64_t of, bool op
 	struct ledger_record *r = ledger_record_new(kind);
 	r->of = of;
 	r->open = open;
+	if (!strcmp(kind, "decision"))
+		ledger_text(r, "verdict", open ? "allowed" : "denied");
+	if (of)
+		ledger_int(r, "of", (int64_t)of);
 	ledger_text(r, "session", "one\n\"\\\033");
 	ledger_text(r, "rule", "none");
 	ledger_int(r, "reserved", 123456789);
