@@ -112,7 +112,7 @@ equal("no core", limits("Max core file size"), ("0", "0"))
 status = open("/proc/%d/status" % pid).read()
 if os.geteuid() == 0:
     check("not readable by its user: its files under /proc are root's", os.stat("/proc/%d/mem" % pid).st_uid == 0)
-    found = 0
+    found = []
     maps = [l for l in open("/proc/%d/maps" % pid)]
     mem = open("/proc/%d/mem" % pid, "rb", 0)
     for l in maps:
@@ -121,10 +121,11 @@ if os.geteuid() == 0:
             continue
         try:
             mem.seek(a)
-            found += mem.read(b - a).count(KEY.encode())
+            held = mem.read(b - a)
+            found += [(l.split()[-1], hex(m.start()), hex(b - a), held[max(0, m.start() - 64):m.start()], held[m.end():m.end() + 64]) for m in re.finditer(KEY.encode(), held)]
         except (OSError, ValueError, OverflowError):
             pass
-    check("nor in the memory that even root can read", found == 0 or "locked" in gw.ctl("status"), found)
+    check("nor in the memory that even root can read", not found or "locked" in gw.ctl("status"), found)
 
 # ---- slow clients ----
 slow = [Client(S, 30) for _ in range(5)]
