@@ -78,16 +78,20 @@ static void gone(struct face *f, int64_t id)
 
 void changes_of_templates(struct face *f, const struct root_view *old, const struct root_view *new)
 {
-	bool list = old->n_templates != new->n_templates;
+	bool list = false;
 	for (size_t i = 0; i < old->n_templates; i++)
 		if (!find(new, old->templates[i].id)) {
 			gone(f, old->templates[i].id);
+			watchers_template(f, &old->templates[i], false);
 			list = true;
 		}
 	for (size_t i = 0; i < new->n_templates; i++) {
 		const struct template_info *t = &new->templates[i], *was = find(old, t->id);
-		if (!was)
+		if (!was) {
+			list = true;
+			watchers_template(f, t, true);
 			continue;
+		}
 		if (strcmp(was->status, t->status)) {
 			changed(f, t->id, NULL, false);
 			changed(f, t->id, "status", true);

@@ -147,6 +147,59 @@ void watchers_approval(struct face *f, const struct view *view, uint64_t before)
 		order_approval(w, POKE_MKNOD, dir, view->approval);
 }
 
+void watchers_template(struct face *f, const struct template_info *t, bool come)
+{
+	struct watchers *w = f->watchers;
+	if (!w || !w->poke || !f->connected || !seen_known(f, ino_in(PLACE_ROOT, "templates", 0)) ||
+	    strlen("templates/") + strlen(t->name) + 1 > POKE_PATH)
+		return;
+	struct order *o = order_new(come ? POKE_MKDIR : POKE_RMDIR, "templates", t->name);
+	list_append(&w->orders, &o->link);
+}
+
+static bool is_templates(fuse_ino_t dir)
+{
+	return dir == ino_in(PLACE_ROOT, "templates", 0);
+}
+
+/* The order that the poker carries out in templates/; NULL: it does something else there. */
+static const struct order *template_order(const struct face *f, const char *name)
+{
+	list_each (pos, &f->watchers->flying) {
+		const struct order *o = list_entry(pos, struct order, link);
+		if ((o->what == POKE_MKDIR || o->what == POKE_RMDIR) && !strncmp(o->path, "templates/", 10) &&
+		    !strcmp(o->path + 10, name))
+			return o;
+	}
+	return NULL;
+}
+
+/* One that comes or goes, whatever is there of it by now; its number is none. */
+static void show_template_dir(struct face *f, fuse_req_t req, const char *name)
+{
+	const struct template_info *t = template_by_name(f, name);
+	const struct file *file = tree_unnamed(PLACE_TEMPLATES, KIND_DIR);
+	struct fuse_entry_param e = {.ino = ino_pack(t ? t->id : 0, tree_row(file))};
+	e.attr.st_ino = e.ino;
+	e.attr.st_mode = S_IFDIR | file->mode;
+	e.attr.st_nlink = 2;
+	e.attr.st_uid = f->uid;
+	e.attr.st_gid = f->gid;
+	dir_reply(f, req, &e);
+}
+
+static bool lookup_template(struct face *f, fuse_req_t req, const char *name)
+{
+	const struct order *o = template_order(f, name);
+	if (!o)
+		return false;
+	if (o->what == POKE_MKDIR)
+		fuse_reply_err(req, ENOENT);
+	else
+		show_template_dir(f, req, name);
+	return true;
+}
+
 static bool waits_still(const struct view *v, uint64_t n)
 {
 	for (size_t i = 0; i < v->n_attach; i++)
@@ -311,6 +364,8 @@ bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const ch
 		lookup_poked(f, req, parent, name);
 		return true;
 	}
+	if (is_templates(parent))
+		return lookup_template(f, req, name);
 	const struct ghost *g = is_sessions(parent) ? ghost_named(f->watchers, name) : ghost_at(f->watchers, parent);
 	if (g) {
 		const struct file *file = is_sessions(parent) ? tree_unnamed(PLACE_SESSIONS, KIND_DIR)
@@ -343,6 +398,10 @@ bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const cha
 {
 	if (!watchers_is_poker(f, req))
 		return false;
+	if (is_templates(parent)) {
+		show_template_dir(f, req, name);
+		return true;
+	}
 	struct session *s = is_sessions(parent) ? session_by_name(f, name) : NULL;
 	if (!s || !s->hidden) {
 		fuse_reply_err(req, EPERM);
@@ -359,8 +418,9 @@ bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const ch
 {
 	if (!watchers_is_poker(f, req))
 		return false;
-	bool ghost = is_poked_dir(parent) || (is_sessions(parent) ? ghost_named(f->watchers, name) != NULL
-								  : ghost_at(f->watchers, parent) != NULL);
+	bool ghost =
+		is_poked_dir(parent) || is_templates(parent) ||
+		(is_sessions(parent) ? ghost_named(f->watchers, name) != NULL : ghost_at(f->watchers, parent) != NULL);
 	fuse_reply_err(req, ghost ? 0 : EPERM);
 	return true;
 }

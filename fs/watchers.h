@@ -12,6 +12,7 @@
 struct face;
 struct session;
 struct spot;
+struct template_info;
 struct timer;
 struct view;
 struct watchers;
@@ -34,6 +35,8 @@ void watchers_changed(struct face *f, uint64_t ino, bool event);
 void watchers_approval(struct face *f, const struct view *view, uint64_t before);
 /* attach/: DELETE of what has gone with a message. */
 void watchers_attach(struct face *f, const struct view *old, const struct view *view);
+/* A template has come or gone: CREATE or DELETE in templates/. */
+void watchers_template(struct face *f, const struct template_info *t, bool come);
 /* A session has just been made: CREATE in sessions/. */
 void watchers_born(struct face *f, struct session *s);
 /* A session ends (its view is the last but one): DELETE of its files and of itself. removed: the kernel is being

@@ -31,3 +31,29 @@ equal "its disk stays while a session lies on it" "$(ls "$T/state/berthfs/templa
 echo "destroy force" >"$S/one/ctl"
 none() { [ -z "$(ls "$T/state/berthfs/templates")" ]; }
 check "and goes with it" within 60 none
+
+# ---- watchers
+if have inotifywait; then
+	inotifywait -m -r "$M/templates" >"$T/events" 2>"$T/err" &
+	own $!
+	established() { grep -q established "$T/err"; }
+	within 30 established
+	saw() { grep -q "$1" "$T/events"; }
+	session watched
+	NAME_OF=$(basename "$TEMPLATE")
+	check "CREATE of one that is built" within 30 saw "templates/ CREATE,ISDIR $NAME_OF"
+	echo more >>"$P/a.txt"
+	(cd "$P" && git commit -qam more)
+	session watched2
+	check "DELETE of one that is old" within 30 saw "templates/ DELETE,ISDIR $NAME_OF"
+	equal "the new one is listed" "$(ls "$M/templates")" "project@$(git -C "$P" rev-parse --short=12 HEAD)"
+	equal "and can be read" "$(cat "$M"/templates/*/status)" ready
+	tail -f "$M"/templates/*/log >"$T/tail" 2>/dev/null &
+	own $!
+	rm "$T/go"
+	(cd "$P" && git rm -q --cached a.txt && git commit -qm less && echo hello >"$S/new/watched3")
+	within 30 grep -q '^failed' "$S/watched3/status"
+	check "MODIFY of what changes" within 30 saw "MODIFY log"
+else
+	skip watchers "no inotifywait"
+fi

@@ -1,0 +1,4 @@
+#!/bin/sh
+# Templates whose setup fetches packages. The tests stand in templates.py.
+cd "$(dirname "$0")" || exit 1
+KIND=dir exec python3 templates.py
