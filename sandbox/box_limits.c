@@ -116,7 +116,7 @@ void box_limits_open(struct box_limits *l, const char *name, int memory_mib, int
 		l->group[i] = NULL;
 		if (group && (!mkdir(group, 0755) || errno == EEXIST) && !limit(group, !one, i, memory_mib, cpus))
 			l->group[i] = take(group);
-		else
+		else if (i != BOX_PIDS || !geteuid()) /* else the container's own limit of them holds (RLIMIT_NPROC) */
 			buf_addf(missing, "%s%s", missing->n ? ", " : "", words[i]);
 	}
 }

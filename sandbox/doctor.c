@@ -65,6 +65,15 @@ static void locked_in(const struct out *o)
 		    "QEMU runs without privileges, network and sight of your files (" JAIL_PROGRAM ")");
 }
 
+static void containers(const struct out *o)
+{
+	struct err err = ERR_INIT;
+	if (sandbox_possible("container", &err) || jail_possible(&err))
+		say(o, false, "container", "%s", err.text);
+	else
+		say(o, true, "container", "sandboxes of kind container can be made");
+}
+
 static void user_ids(const struct out *o)
 {
 	struct image_mode mode;
@@ -117,6 +126,7 @@ void sandbox_doctor(const struct paths *paths, void (*line)(void *arg, bool ok, 
 	program(&o, "qemu-img", "qemu-utils", "their disks");
 	locked_in(&o);
 	kvm(&o);
+	containers(&o);
 	program(&o, "mmdebstrap", "mmdebstrap", "makes the base image");
 	user_ids(&o);
 	base_image(&o);

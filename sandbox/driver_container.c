@@ -97,6 +97,12 @@ static bool can_connect(const struct place *p)
 	return fd >= 0 || fd == -EAGAIN;
 }
 
+static bool has_tree(const char *image)
+{
+	CLEAN_FREE char *tree = xasprintf("%s/tree", image);
+	return file_exists(tree);
+}
+
 static char *note_of(const char *path)
 {
 	CLEAN_BUF struct buf b = BUF_INIT;
@@ -184,6 +190,8 @@ static int remove_trees(const struct place *p, const char *const *names, struct 
 }
 
 static const char *const trees[] = {"root", "root.new", "work", "mnt", NULL};
+/* and, at its end, copies of them, finished or not */
+static const char *const copies[] = {"saves", "root.copy", NULL};
 
 static int copy_tree(const struct sandbox_spec *spec, const struct place *p, const char *tree, struct err *err)
 {
@@ -225,30 +233,41 @@ static int lay_out(const struct sandbox_spec *spec, const struct place *p, const
 	return rc;
 }
 
-/* Builds the base image if there is none, and makes the sandbox while nobody can remove it. */
-static int create(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+/* The image folder to start from, built if there is none: the base image of VMs where those can be made, else its tree
+ * alone. */
+static int find_image(const struct sandbox_spec *spec, char **dir, struct err *err)
 {
-	for (int tries = 0;; tries++) {
-		struct image im = {0};
-		CLEAN_FREE char *tree = NULL;
-		CLEAN_FD int hold = image_hold(spec->paths, err);
-		int rc = hold < 0 ? hold : image_current(spec->paths, &im, err);
-		if (!rc) {
-			rc = note(p->image, im.dir, err);
-			rc = rc ? rc : image_use(im.dir, p->folder, err);
-			rc = rc ? rc : image_tree(im.dir, spec->cancel, spec->progress, spec->arg, &tree, err);
-			rc = rc ? rc : lay_out(spec, p, tree, err);
-			image_release(&im);
-			return rc;
-		}
-		if (rc != -ENOENT || tries == 2)
-			return rc;
-		fd_close(&hold);
+	struct image im = {0};
+	int rc = image_current(spec->paths, &im, NULL);
+	if (rc == -ENOENT && !image_possible(NULL)) {
 		sandbox_say(spec, "there is no base image yet: building it");
 		rc = image_build(spec->paths, false, spec->cancel, spec->progress, spec->arg, err);
+		rc = rc ? rc : image_current(spec->paths, &im, err);
 		if (rc)
 			return rc;
 	}
+	if (rc || (!child_found("qemu-img") && !has_tree(im.dir))) {
+		image_release(&im);
+		return image_tree_alone(spec->paths, spec->cancel, spec->progress, spec->arg, dir, err);
+	}
+	*dir = take(im.dir);
+	image_release(&im);
+	return 0;
+}
+
+/* Makes the sandbox while nobody can remove the image. */
+static int create(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	CLEAN_FREE char *dir = NULL, *tree = NULL;
+	int rc = find_image(spec, &dir, err);
+	CLEAN_FD int hold = rc ? -1 : image_hold(spec->paths, err);
+	rc = rc ? rc : hold < 0 ? hold : 0;
+	if (!rc && !file_exists(dir))
+		rc = err_set(err, EAGAIN, "the base image was removed meanwhile: `retry`");
+	rc = rc ? rc : note(p->image, dir, err);
+	rc = rc ? rc : image_use(dir, p->folder, err);
+	rc = rc ? rc : image_tree(dir, spec->cancel, spec->progress, spec->arg, &tree, err);
+	return rc ? rc : lay_out(spec, p, tree, err);
 }
 
 /* ---- starting ---- */
@@ -390,7 +409,33 @@ static int destroy(const struct paths *paths, int64_t id, struct err *err)
 	CLEAN_FD int turn = take_turn(&p, NULL, err);
 	int rc = turn < 0 ? turn : end_processes(paths, id, &p, false, err);
 	rc = rc ? rc : remove_trees(&p, trees, err);
+	rc = rc ? rc : remove_trees(&p, copies, err);
 	return rc ? rc : dir_remove(p.folder, err);
+}
+
+/* root/ is all that there is of a disk; what it lies on never changes. */
+static int copy(const struct sandbox_copy *c, struct err *err)
+{
+	CLEAN_PLACE struct place from = place(c->paths, c->from);
+	CLEAN_PLACE struct place to = place(c->paths, c->to);
+	CLEAN_FREE char *saves = xasprintf("%s/saves", to.folder), *image = note_of(from.image),
+			*kind = note_of(from.kind);
+	CLEAN_FREE char *source =
+		c->from_save ? xasprintf("%s/saves/%s", from.folder, c->from_save) : xstrdup(from.root);
+	CLEAN_FREE char *target = c->to_save ? xasprintf("%s/%s", saves, c->to_save) : xstrdup(to.root);
+	if (!image || !kind || !file_exists(source))
+		return err_set(err, ENOENT, "the container %lld has no disk", (long long)c->from);
+	CLEAN_FD int hold = image_hold(c->paths, err);
+	int rc = hold < 0 ? hold : dir_make(to.folder, 0700, err);
+	rc = rc ? rc : make_dirs(&to, (const char *const[]){"work", "mnt", NULL}, err);
+	rc = rc || !c->to_save ? rc : dir_make(saves, 0700, err);
+	rc = rc ? rc : remove_trees(&to, (const char *const[]){"root.copy", NULL}, err);
+	if (!rc && c->from != c->to) {
+		rc = note(to.image, image, err);
+		rc = rc ? rc : note(to.kind, kind, err);
+		rc = rc ? rc : image_use(image, to.folder, err);
+	}
+	return rc ? rc : sandbox_copy_tree(source, target, c->cancel, err);
 }
 
 static void describe(enum sandbox_state s, char out[64])
@@ -405,4 +450,5 @@ const struct driver driver_container = {.kind = "container",
 					.state = state,
 					.down = down,
 					.destroy = destroy,
+					.copy = copy,
 					.describe = describe};

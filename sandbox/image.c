@@ -258,6 +258,20 @@ int image_users(const char *dir)
 
 /* ---- the verbs list and rm ---- */
 
+/* Trees without a disk. */
+static void list_trees(const struct paths *paths, struct buf *out)
+{
+	CLEAN_FREE char *images = image_root(paths);
+	DIR *d = opendir(images);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		CLEAN_FREE char *dir = xasprintf("%s/%s", images, e->d_name);
+		if (!strncmp(e->d_name, IMAGE_TREE, strlen(IMAGE_TREE)))
+			buf_addf(out, "%-22s %-5s %-9s %-10d for containers\n", e->d_name, "", "", image_users(dir));
+	}
+	if (d)
+		closedir(d);
+}
+
 int image_list(const struct paths *paths, struct buf *out, struct err *err)
 {
 	CLEAN_FREE char *recipe = NULL;
@@ -279,6 +293,7 @@ int image_list(const struct paths *paths, struct buf *out, struct err *err)
 			 all[i].kernel ? all[i].kernel : "?", all[i].current ? "" : " (old recipe)");
 	}
 	free_all(all, n);
+	list_trees(paths, out);
 	return 0;
 }
 
@@ -286,7 +301,8 @@ int image_remove(const struct paths *paths, const char *name, struct err *err)
 {
 	CLEAN_FREE char *dir = xasprintf("%s/images/%s", paths->cache, name);
 	CLEAN_FREE char *gone = xasprintf("%s/images/" IMAGE_TMP "rm-%s", paths->cache, name);
-	if (strncmp(name, "base-", 5) || strchr(name, '/') || !file_exists(dir))
+	if ((strncmp(name, "base-", 5) && strncmp(name, IMAGE_TREE, strlen(IMAGE_TREE))) || strchr(name, '/') ||
+	    !file_exists(dir))
 		return err_set(err, ENOENT, "there is no base image %s: berthfs image list", name);
 	CLEAN_FD int lock = hold(paths, LOCK_EX, err);
 	if (lock < 0)

@@ -36,6 +36,11 @@ int image_initrd(const char *dir, char **path, struct err *err);
 int image_tree(const char *dir, const atomic_bool *cancel, void (*say)(void *arg, const char *line), void *arg,
 	       char **tree, struct err *err);
 
+/* A folder (malloc'd) with a tree of the current recipe and nothing else, CACHE/images/tree-RECIPE, made if it is not
+ * there yet: for containers on machines that lack what makes disks. */
+int image_tree_alone(const struct paths *paths, const atomic_bool *cancel,
+		     void (*progress)(void *arg, const char *line), void *arg, char **dir, struct err *err);
+
 /* Keeps images from being removed while an overlay is made or looked for: a shared lock, a descriptor to close. */
 int image_hold(const struct paths *paths, struct err *err);
 /* Notes that the sandbox in folder is made from the image (while holding). */

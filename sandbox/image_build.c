@@ -227,6 +227,15 @@ static int build(struct image_job *job, const char *images, const char *recipe, 
 	return rc;
 }
 
+static void job_release(struct image_job *job)
+{
+	free(job->tmp);
+	free(job->suite);
+	free(job->kernel);
+	image_sources_free(job->sources);
+	buf_release(&job->tail);
+}
+
 int image_build(const struct paths *paths, bool force, const atomic_bool *cancel,
 		void (*progress)(void *arg, const char *line), void *arg, struct err *err)
 {
@@ -240,6 +249,7 @@ int image_build(const struct paths *paths, bool force, const atomic_bool *cancel
 		rc = take_build_lock(images, &job, &lock, err);
 	if (!rc && !force && !image_current(paths, &found, NULL)) {
 		image_release(&found);
+		job_release(&job);
 		return 0;
 	}
 	if (!rc)
@@ -251,10 +261,60 @@ int image_build(const struct paths *paths, bool force, const atomic_bool *cancel
 		recipe = image_recipe_hash(job.suite);
 		rc = build(&job, images, recipe, err);
 	}
-	free(job.tmp);
-	free(job.suite);
-	free(job.kernel);
-	image_sources_free(job.sources);
-	buf_release(&job.tail);
+	job_release(&job);
+	return rc;
+}
+
+/* ---- the tree alone ---- */
+
+/* All is ours, and nothing of it is a device: see image_tree.c. */
+#define UNTAR                                                                                                          \
+	"set -e; mkdir tree users; tar -x -f root.tar -C tree --no-same-owner --exclude='./dev/*'; rm root.tar; "      \
+	"chmod -R u+rwX tree; mkdir -p tree/proc tree/sys tree/run; chmod 1777 tree/tmp tree/var/tmp; [ -x "           \
+	"tree/bin/sh ]"
+
+static int build_tree(struct image_job *job, const char *images, const char *to, struct err *err)
+{
+	job->tmp = xasprintf("%s/" IMAGE_TMP "XXXXXX", images);
+	if (!mkdtemp(job->tmp))
+		return err_sys(err, errno, "cannot make a folder in %s", images);
+	CLEAN_FREE char *note = build_path(job, WORK_NOTE), *work = build_path(job, "work");
+	int rc = image_install(job, err);
+	if (!rc) {
+		build_step(job, 4, "unpacking it for containers");
+		rc = build_run(job, (const char *const[]){"sh", "-c", UNTAR, NULL}, NULL, NULL, err);
+	}
+	unlink(note);
+	rc = rc ? rc : dir_remove(work, err);
+	if (!rc && (chmod(job->tmp, 0700) || rename(job->tmp, to)))
+		rc = err_sys(err, errno, "cannot make %s", to);
+	if (rc)
+		image_discard(job->tmp);
+	return rc;
+}
+
+int image_tree_alone(const struct paths *paths, const atomic_bool *cancel,
+		     void (*progress)(void *arg, const char *line), void *arg, char **dir, struct err *err)
+{
+	struct image_job job = {.cancel = cancel, .progress = progress, .arg = arg};
+	CLEAN_FD int lock = -1;
+	CLEAN_FREE char *images = image_root(paths);
+	CLEAN_FREE char *recipe = NULL, *to = NULL;
+	int rc = child_found("mmdebstrap") && child_found("tar")
+			 ? 0
+			 : err_set(err, ENOENT, "mmdebstrap is missing: install the package mmdebstrap");
+	rc = rc ? rc : dir_make(images, 0700, err);
+	rc = rc ? rc : take_build_lock(images, &job, &lock, err);
+	rc = rc ? rc : image_sources(&job.suite, &job.sources, err);
+	if (!rc) {
+		recipe = image_recipe_hash(job.suite);
+		to = xasprintf("%s/" IMAGE_TREE "%.12s", images, recipe);
+		if (!file_exists(to)) {
+			image_sweep(images);
+			rc = build_tree(&job, images, to, err);
+		}
+	}
+	*dir = rc ? NULL : take(to);
+	job_release(&job);
 	return rc;
 }

@@ -105,10 +105,12 @@ start() {
 stop() { timeout 60 "$BERTHFS" umount "$M"; }
 
 # use_vm: sessions get a VM of the base image in the user's cache (built if there is none; that takes minutes).
-use_vm() {
+use_vm() { use_image vm; }
+# use_image KIND: the same for any kind of sandbox that starts from the base image.
+use_image() {
 	XDG_CACHE_HOME=$IMAGES
 	export XDG_CACHE_HOME
-	printf 'sandbox = vm\nsize = mini\nmodel = script:%s\n' "$T/script" >"$T/config/berthfs/config"
+	printf 'sandbox = %s\nsize = mini\nmodel = script:%s\n' "$1" "$T/script" >"$T/config/berthfs/config"
 	timeout 1200 "$BERTHFS" image build >"$T/image.log" 2>&1 || { not_ok "the base image"; cat "$T/image.log"; exit 1; }
 }
 

@@ -1,9 +1,9 @@
 #!/bin/sh
 # kill -9 of the daemon on a real mount: while preparing, during a turn, during a long command, and during each step of a
 # ship. After `berthfs mount` again every message is answered once, the command ran once and its output is complete, the
-# ship ends. KIND=vm: the same with VMs.
+# ship ends. KIND=vm, container: the same with those.
 . "$(dirname "$0")/../lib.sh"
-[ "${KIND:-dir}" = vm ] && use_vm
+[ "${KIND:-dir}" = dir ] || use_image "$KIND"
 
 git init -q --bare -b main "$T/remote.git"
 mkdir "$P/.agents"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Snapshots through the tree: verbs, words and waits; kills in the middle of each copy; a session that begins as another.
 . "$(dirname "$0")/../lib.sh"
+[ "${KIND:-dir}" = dir ] || use_image "$KIND"
 answers() { for n in 1 2 3 4 5 6; do
 	printf '{"tools":[{"name":"bash","input":{"command":"echo %s >> n; git add n; git commit -qm c%s"}}]}\n{"text":"done %s"}\n' $n $n $n
 done; }
