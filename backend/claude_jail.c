@@ -74,7 +74,11 @@ static const char *const fixed[] = {"bwrap",
 				    "--size",
 				    SCRATCH,
 				    "--tmpfs",
-				    "/tmp"};
+				    "/tmp",
+				    "--size",
+				    SCRATCH,
+				    "--tmpfs",
+				    "/dev/shm"};
 
 /* On most systems these lead to folders in /usr. */
 static const char *const roots[] = {"/bin", "/sbin", "/lib", "/lib64", "/nix"};
@@ -132,6 +136,7 @@ void claude_jail(struct claude_args *a, const struct claude_place *p, const char
 		words(a, "--bind", p->login, p->login);
 	cwd = cwd && free_place(cwd) ? cwd : "/tmp/work";
 	words(a, "--dir", cwd, NULL);
+	words(a, "--remount-ro", "/", NULL); /* what is no scratch folder is not to be filled */
 	words(a, "--chdir", cwd, NULL);
 	claude_args_add(a, "--");
 }
