@@ -12,6 +12,7 @@ struct driver {
 	int (*pause)(const struct paths *paths, int64_t id, struct err *err);
 	int (*resume)(const struct paths *paths, int64_t id, struct err *err);
 	int (*down)(const struct paths *paths, int64_t id, struct err *err);
+	int (*hibernate)(const struct paths *paths, int64_t id, struct err *err); /* or NULL */
 	int (*destroy)(const struct paths *paths, int64_t id, struct err *err);
 	int (*copy)(const struct sandbox_copy *c, struct err *err); /* or NULL */
 	void (*describe)(enum sandbox_state state, char out[64]);

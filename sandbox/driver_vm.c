@@ -27,130 +27,17 @@
 #include "process.h"
 #include "qemu.h"
 #include "template.h"
+#include "vm_talk.h"
 
 #define CANCEL_MS     50
-#define REACH_MS      1000
 #define STATUS_MS     5000  /* the keeper answers at once, even while its VM is stuck */
 #define START_MS      10000 /* from starting a keeper to its QEMU: 5 s of them may be the wait for an old QEMU's lock */
 #define STOP_MS	      (KEEPER_POWEROFF_MS + 5000)
 #define PAUSE_MS      2000
 #define PAUSE_LOOK_MS 10
-#define RESUME_MS     30000 /* it answers within 10 ms on a machine that has time */
+#define RESUME_MS     30000  /* it answers within 10 ms on a machine that has time */
+#define SAVE_MS	      300000 /* a large memory to a slow disk */
 #define TAIL_LINES    20
-
-static char *folder_of(const struct paths *paths, int64_t id)
-{
-	return xasprintf("%s/sandboxes/%lld", paths->state, (long long)id);
-}
-
-static char *in_folder(const struct paths *paths, int64_t id, const char *name)
-{
-	CLEAN_FREE char *folder = folder_of(paths, id);
-	return xasprintf("%s/%s", folder, name);
-}
-
-static bool cancelled(const struct sandbox_spec *spec)
-{
-	return spec && spec->cancel && atomic_load(spec->cancel);
-}
-
-/* ---- talking to the keeper ---- */
-
-/* Reads until the end of the stream, or of the first line. spec (or NULL) may cancel. */
-static int receive(int fd, bool to_end, int64_t deadline, const struct sandbox_spec *spec, struct buf *out,
-		   struct err *err)
-{
-	for (;;) {
-		int64_t left = deadline - clock_mono_ms();
-		if (!to_end && out->n && out->p[out->n - 1] == '\n')
-			return 0;
-		if (cancelled(spec))
-			return err_set(err, ECANCELED, "stopped");
-		if (left <= 0)
-			return err_set(err, ETIMEDOUT, "the VM's keeper does not answer");
-		struct pollfd p = {.fd = fd, .events = POLLIN};
-		if (poll(&p, 1, left < CANCEL_MS ? (int)left : CANCEL_MS) <= 0)
-			continue;
-		/* One byte at a time where more may follow that is not ours. */
-		char room[4096];
-		ssize_t n = read(fd, room, to_end ? sizeof room : 1);
-		if (n < 0 && (errno == EINTR || errno == EAGAIN))
-			continue;
-		if (n < 0)
-			return err_sys(err, errno, "cannot read from the VM's keeper");
-		if (!n)
-			return to_end ? 0 : err_set(err, ECONNRESET, "the VM's keeper has ended");
-		buf_add(out, room, (size_t)n);
-	}
-}
-
-static int note_socket(const struct paths *paths, int64_t id, struct err *err)
-{
-	CLEAN_FREE char *socket = sandbox_socket(paths, id);
-	CLEAN_FREE char *note = in_folder(paths, id, "socket");
-	CLEAN_FREE char *line = xasprintf("%s\n", socket);
-	return file_write(note, line, strlen(line), 0600, err);
-}
-
-/* Connects to the keeper; a live one whose socket is gone or elsewhere is told to listen where we look. */
-static int reach(const struct paths *paths, int64_t id)
-{
-	CLEAN_FREE char *socket = sandbox_socket(paths, id);
-	CLEAN_FREE char *pid_file = in_folder(paths, id, "keeper.pid");
-	int fd = unix_connect(socket, NULL);
-	pid_t pid = fd < 0 ? process_alive(pid_file) : 0;
-	if (!pid || note_socket(paths, id, NULL) || kill(pid, SIGHUP))
-		return fd;
-	int64_t end = clock_mono_ms() + REACH_MS;
-	for (; fd < 0 && process_alive(pid_file) && clock_mono_ms() < end; clock_sleep_ms(10))
-		fd = unix_connect(socket, NULL);
-	return fd;
-}
-
-/* Sends a request and reads the answer's first line. The connection, or -errno: -ENOTCONN if there is no keeper, -EIO
- * with the keeper's words if it refused. */
-static int request(const struct paths *paths, int64_t id, const char *line, int64_t deadline,
-		   const struct sandbox_spec *spec, struct err *err)
-{
-	CLEAN_BUF struct buf answer = BUF_INIT;
-	CLEAN_FD int fd = reach(paths, id);
-	if (fd < 0)
-		return err_set(err, ENOTCONN, "the VM is not running");
-	int rc = fd_write_full(fd, line, strlen(line));
-	if (rc)
-		return err_set(err, ENOTCONN, "the VM's keeper has ended");
-	rc = receive(fd, false, deadline, spec, &answer, err);
-	if (rc)
-		return rc;
-	buf_cut(&answer, answer.n - 1);
-	if (!strncmp(buf_str(&answer), "error ", 6))
-		return err_set(err, EIO, "%s", buf_str(&answer) + 6);
-	return take_fd(&fd);
-}
-
-/* A request with an answer of its own after "ok". */
-static int ask(const struct paths *paths, int64_t id, const char *line, int ms, struct buf *out, struct err *err)
-{
-	int64_t deadline = clock_mono_ms() + ms;
-	CLEAN_FD int fd = request(paths, id, line, deadline, NULL, err);
-	return fd < 0 ? fd : receive(fd, true, deadline, NULL, out, err);
-}
-
-/* Whether the lock of the disk is free: no keeper and no QEMU has it. Waits up to ms for that. */
-static bool lock_free(const struct paths *paths, int64_t id, int ms)
-{
-	CLEAN_FREE char *path = in_folder(paths, id, "lock");
-	int64_t end = clock_mono_ms() + ms;
-	CLEAN_FD int fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return true;
-	while (flock(fd, LOCK_EX | LOCK_NB)) {
-		if (clock_mono_ms() >= end)
-			return false;
-		clock_sleep_ms(20);
-	}
-	return true; /* closing gives it back */
-}
 
 /* ---- making and starting ---- */
 
@@ -188,11 +75,11 @@ static int make_overlay(const char *base, const char *disk, struct err *err)
  * of them holds the backing file. */
 static int make_disk(const struct sandbox_spec *spec, const char *image, const char *bases, struct err *err)
 {
-	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
-	CLEAN_FREE char *note = in_folder(spec->paths, spec->id, "image");
-	CLEAN_FREE char *disk = in_folder(spec->paths, spec->id, "disk.qcow2");
+	CLEAN_FREE char *folder = vm_folder(spec->paths, spec->id);
+	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "image");
+	CLEAN_FREE char *disk = vm_file(spec->paths, spec->id, "disk.qcow2");
 	CLEAN_FREE char *line = xasprintf("%s\n", image);
-	CLEAN_FREE char *list = in_folder(spec->paths, spec->id, "bases");
+	CLEAN_FREE char *list = vm_file(spec->paths, spec->id, "bases");
 	CLEAN_FREE char *base = *bases ? xasprintf("%.*s/disk.qcow2", (int)strcspn(bases, "\n"), bases)
 				       : xasprintf("%s/disk.qcow2", image);
 	int rc = file_write(note, line, strlen(line), 0600, err);
@@ -243,7 +130,7 @@ static int create(const struct sandbox_spec *spec, struct err *err)
 static int image_of(const struct sandbox_spec *spec, char **dir, struct err *err)
 {
 	CLEAN_BUF struct buf b = BUF_INIT;
-	CLEAN_FREE char *note = in_folder(spec->paths, spec->id, "image");
+	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "image");
 	int rc = file_read(note, &b, 4096, err);
 	if (rc)
 		return rc;
@@ -255,8 +142,9 @@ static int image_of(const struct sandbox_spec *spec, char **dir, struct err *err
 	return rc;
 }
 
-/* Starts a keeper and waits until its QEMU runs. */
-static int start(const struct sandbox_spec *spec, struct err *err)
+/* Starts a keeper and waits until its QEMU runs. from: a file of memory that it starts from, or NULL; clone: others
+ * start from it, too. */
+static int start(const struct sandbox_spec *spec, const char *from, bool clone, struct err *err)
 {
 	struct sandbox_size size;
 	CLEAN_FREE char *image = NULL;
@@ -264,19 +152,19 @@ static int start(const struct sandbox_spec *spec, struct err *err)
 	int rc = sandbox_size(spec->size, &size);
 	if (rc)
 		return err_set(err, -rc, "there is no size %s: mini, small or large", spec->size);
-	rc = note_socket(spec->paths, spec->id, err);
+	rc = vm_note_socket(spec->paths, spec->id, err);
 	if (!rc)
 		rc = image_of(spec, &image, err);
 	if (!rc)
 		rc = image_initrd(image, &initrd, err);
 	if (rc)
 		return rc;
-	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
+	CLEAN_FREE char *folder = vm_folder(spec->paths, spec->id);
 	CLEAN_FREE char *vmlinux = xasprintf("%s/vmlinux", image);
 	CLEAN_FREE char *log = xasprintf("%s/keeper.log", folder);
 	CLEAN_FREE char *host = sandbox_host(spec->name);
 	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus);
-	CLEAN_FREE char *memory = xasprintf("%d", size.memory_mib);
+	CLEAN_FREE char *mib = xasprintf("%d", size.memory_mib);
 	const char *argv[] = {paths_program(spec->paths),
 			      KEEPER_VERB,
 			      "--folder",
@@ -290,13 +178,17 @@ static int start(const struct sandbox_spec *spec, struct err *err)
 			      "--cpus",
 			      cpus,
 			      "--memory",
-			      memory,
+			      mib,
+			      from ? "--restore" : NULL,
+			      from,
+			      clone ? "--clone" : NULL,
+			      "yes",
 			      NULL};
 	CLEAN_FD int status = process_detach(argv, log, err);
 	if (status < 0)
 		return status;
 	CLEAN_BUF struct buf answer = BUF_INIT;
-	rc = receive(status, false, clock_mono_ms() + START_MS, spec, &answer, err);
+	rc = vm_receive(status, false, clock_mono_ms() + START_MS, spec, &answer, err);
 	if (rc == -ECONNRESET)
 		return err_set(err, EIO, "the VM's keeper ended at once: see %s", log);
 	if (!rc && strncmp(buf_str(&answer), "ok", 2)) {
@@ -312,8 +204,8 @@ static int start(const struct sandbox_spec *spec, struct err *err)
 static void tell_console(const struct sandbox_spec *spec)
 {
 	CLEAN_BUF struct buf b = BUF_INIT;
-	CLEAN_FREE char *path = in_folder(spec->paths, spec->id, "console.log");
-	if (ask(spec->paths, spec->id, "console\n", STATUS_MS, &b, NULL)) {
+	CLEAN_FREE char *path = vm_file(spec->paths, spec->id, "console.log");
+	if (vm_ask(spec->paths, spec->id, "console\n", STATUS_MS, &b, NULL)) {
 		buf_reset(&b);
 		file_read(path, &b, 1 << 20, NULL);
 	}
@@ -333,19 +225,24 @@ static void tell_console(const struct sandbox_spec *spec)
 static void kill_vm(const struct paths *paths, int64_t id)
 {
 	CLEAN_BUF struct buf how = BUF_INIT;
-	CLEAN_FREE char *pid_file = in_folder(paths, id, "keeper.pid");
-	if (!ask(paths, id, "kill\n", STATUS_MS, &how, NULL) && lock_free(paths, id, STATUS_MS))
+	CLEAN_FREE char *pid_file = vm_file(paths, id, "keeper.pid");
+	if (!vm_ask(paths, id, "kill\n", STATUS_MS, &how, NULL) && vm_lock_free(paths, id, STATUS_MS))
 		return;
 	pid_t pid = process_alive(pid_file); /* a keeper that does not answer: QEMU dies with it */
 	if (pid)
 		kill(pid, SIGKILL);
-	lock_free(paths, id, STATUS_MS);
+	vm_lock_free(paths, id, STATUS_MS);
+}
+
+static bool is_not_restored(const struct err *err)
+{
+	return strstr(err->text, KEEPER_NOT_RESTORED) != NULL;
 }
 
 /* Waits until the tool daemon can be reached and answers. Whatever else happens ends the VM. */
 static int await_boot(const struct sandbox_spec *spec, int64_t deadline, struct err *err)
 {
-	CLEAN_FD int fd = request(spec->paths, spec->id, "wait\n", deadline, spec, err);
+	CLEAN_FD int fd = vm_request(spec->paths, spec->id, "wait\n", deadline, spec, err);
 	int64_t left = deadline - clock_mono_ms();
 	struct env *env = NULL;
 	int rc =
@@ -357,6 +254,8 @@ static int await_boot(const struct sandbox_spec *spec, int64_t deadline, struct 
 		kill_vm(spec->paths, spec->id);
 		return err_set(err, ECANCELED, "starting the VM was stopped");
 	}
+	if (is_not_restored(err))
+		return rc;
 	tell_console(spec);
 	if (rc != -ETIMEDOUT)
 		return err_prefix(err, "the VM did not boot");
@@ -368,8 +267,8 @@ static int await_boot(const struct sandbox_spec *spec, int64_t deadline, struct 
 /* One call at a time works on a sandbox; a second one then finds it running. */
 static int take_turn(const struct sandbox_spec *spec, int *turn, struct err *err)
 {
-	CLEAN_FREE char *folder = folder_of(spec->paths, spec->id);
-	CLEAN_FREE char *path = in_folder(spec->paths, spec->id, "up.lock");
+	CLEAN_FREE char *folder = vm_folder(spec->paths, spec->id);
+	CLEAN_FREE char *path = vm_file(spec->paths, spec->id, "up.lock");
 	int rc = dir_make(folder, 0700, err);
 	if (rc)
 		return rc;
@@ -377,7 +276,7 @@ static int take_turn(const struct sandbox_spec *spec, int *turn, struct err *err
 	if (*turn < 0)
 		return err_sys(err, errno, "cannot open %s", path);
 	while (flock(*turn, LOCK_EX | LOCK_NB)) {
-		if (cancelled(spec))
+		if (vm_cancelled(spec))
 			return err_set(err, ECANCELED, "starting the VM was stopped");
 		clock_sleep_ms(CANCEL_MS);
 	}
@@ -393,10 +292,31 @@ static int take_over(const struct sandbox_spec *spec, struct err *err)
 	return rc;
 }
 
+/* From its memory, if it has any that can be used, else by booting. */
+static int begin(const struct sandbox_spec *spec, int64_t deadline, struct err *err)
+{
+	CLEAN_FREE char *memory = vm_file(spec->paths, spec->id, KEEPER_MEMORY);
+	if (file_exists(memory)) {
+		struct err why = ERR_INIT;
+		sandbox_say(spec, "waking the VM");
+		int rc = start(spec, memory, false, &why);
+		rc = rc ? rc : await_boot(spec, deadline, &why);
+		if (!rc || !is_not_restored(&why))
+			return rc ? err_set(err, -rc, "%s", why.text) : 0;
+		sandbox_say(spec, "the VM boots, what ran in it is lost: %s", strstr(why.text, KEEPER_NOT_RESTORED));
+		rc = vm_lock_free(spec->paths, spec->id, STATUS_MS) ? file_remove(memory, err) : -EBUSY;
+		if (rc)
+			return rc == -EBUSY ? err_set(err, EBUSY, "the VM that could not be woken does not end") : rc;
+	}
+	sandbox_say(spec, "starting the VM");
+	int rc = start(spec, NULL, false, err);
+	return rc ? rc : await_boot(spec, deadline, err);
+}
+
 static int up(const struct sandbox_spec *spec, struct err *err)
 {
-	CLEAN_FREE char *disk = in_folder(spec->paths, spec->id, "disk.qcow2");
-	CLEAN_FREE char *net = in_folder(spec->paths, spec->id, "net");
+	CLEAN_FREE char *disk = vm_file(spec->paths, spec->id, "disk.qcow2");
+	CLEAN_FREE char *net = vm_file(spec->paths, spec->id, "net");
 	CLEAN_BUF struct buf status = BUF_INIT;
 	CLEAN_BUF struct buf how = BUF_INIT;
 	CLEAN_FD int turn = -1;
@@ -408,33 +328,34 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 	rc = net_note(net, spec->net, err);
 	if (rc)
 		return rc;
-	ask(spec->paths, spec->id, "status\n", STATUS_MS, &status, NULL);
+	vm_ask(spec->paths, spec->id, "status\n", STATUS_MS, &status, NULL);
 	const char *phase = buf_str(&status);
 	if (!strncmp(phase, "running", 7) || !strncmp(phase, "paused", 6))
 		return take_over(spec, err);
 	if (!strncmp(phase, "stalled", 7))
 		return err_set(err, ENOSPC, "the disk of %s is full: the VM waits and goes on when there is room",
 			       spec->paths->state);
+	if (!strncmp(phase, "saving", 6))
+		vm_ask(spec->paths, spec->id, "hibernate\n", SAVE_MS, &how, NULL);
 	if (!strncmp(phase, "stopping", 8)) /* the answer comes with its end */
-		ask(spec->paths, spec->id, "poweroff\n", STOP_MS, &how, NULL);
+		vm_ask(spec->paths, spec->id, "poweroff\n", STOP_MS, &how, NULL);
 	int64_t deadline = clock_mono_ms() + spec->boot_timeout_ms;
 	if (!strncmp(phase, "booting", 7))
 		return await_boot(spec, deadline, err);
-	sandbox_say(spec, "starting the VM");
-	rc = start(spec, err);
-	return rc ? rc : await_boot(spec, deadline, err);
+	return begin(spec, deadline, err);
 }
 
 /* ---- state and end ---- */
 
 static enum sandbox_state state(const struct paths *paths, int64_t id)
 {
-	CLEAN_FREE char *disk = in_folder(paths, id, "disk.qcow2");
+	CLEAN_FREE char *disk = vm_file(paths, id, "disk.qcow2");
+	CLEAN_FREE char *memory = vm_file(paths, id, KEEPER_MEMORY);
 	CLEAN_BUF struct buf b = BUF_INIT;
 	if (!file_exists(disk))
 		return SANDBOX_NONE;
-	if (ask(paths, id, "status\n", STATUS_MS, &b, NULL))
-		return SANDBOX_DOWN;
+	if (vm_ask(paths, id, "status\n", STATUS_MS, &b, NULL))
+		return file_exists(memory) ? SANDBOX_HIBERNATED : SANDBOX_DOWN;
 	if (!strncmp(buf_str(&b), "paused", 6))
 		return SANDBOX_PAUSED;
 	/* stalled: its processes are all there and go on when the host's disk has room again */
@@ -444,12 +365,12 @@ static enum sandbox_state state(const struct paths *paths, int64_t id)
 
 /* The keeper refuses while somebody is connected. A connection that was closed on this side is gone from there only
  * when the guest has closed its own end, so it is asked again for a while. */
-static int pause_vm(const struct paths *paths, int64_t id, struct err *err)
+static int ask_idle(const struct paths *paths, int64_t id, const char *line, int ms, struct err *err)
 {
 	for (int64_t end = clock_mono_ms() + PAUSE_MS;; clock_sleep_ms(PAUSE_LOOK_MS)) {
 		CLEAN_BUF struct buf out = BUF_INIT;
 		struct err why = ERR_INIT;
-		int rc = ask(paths, id, "pause\n", STATUS_MS, &out, &why);
+		int rc = vm_ask(paths, id, line, ms, &out, &why);
 		if (!rc)
 			return 0;
 		bool busy = rc == -EIO && !strncmp(why.text, KEEPER_BUSY, strlen(KEEPER_BUSY));
@@ -457,6 +378,11 @@ static int pause_vm(const struct paths *paths, int64_t id, struct err *err)
 			continue;
 		return err_set(err, busy ? EBUSY : -rc, "%s", busy ? why.text + strlen(KEEPER_BUSY) : why.text);
 	}
+}
+
+static int pause_vm(const struct paths *paths, int64_t id, struct err *err)
+{
+	return ask_idle(paths, id, "pause\n", STATUS_MS, err);
 }
 
 /* The hello of a connection sets the guest's clock, and shows that it answers. */
@@ -471,24 +397,47 @@ static int resume_vm(const struct paths *paths, int64_t id, struct err *err)
 static int down(const struct paths *paths, int64_t id, struct err *err)
 {
 	CLEAN_BUF struct buf how = BUF_INIT;
-	CLEAN_FREE char *pid_file = in_folder(paths, id, "keeper.pid");
-	int rc = ask(paths, id, "poweroff\n", STOP_MS, &how, NULL);
+	CLEAN_FREE char *pid_file = vm_file(paths, id, "keeper.pid");
+	CLEAN_FREE char *memory = vm_file(paths, id, KEEPER_MEMORY);
+	int rc = vm_ask(paths, id, "poweroff\n", STOP_MS, &how, NULL);
 	if (rc && (rc != -ENOTCONN || process_alive(pid_file)))
 		kill_vm(paths, id);
-	if (!lock_free(paths, id, STATUS_MS))
+	if (!vm_lock_free(paths, id, STATUS_MS))
 		return err_set(err, EBUSY, "the VM %lld cannot be ended: another process holds its disk",
 			       (long long)id);
+	return file_exists(memory) ? file_remove(memory, err) : 0;
+}
+
+/* Under the turn of up(), so that nobody starts what is being saved. */
+static int hibernate(const struct paths *paths, int64_t id, struct err *err)
+{
+	const struct sandbox_spec spec = {.paths = paths, .id = id};
+	CLEAN_FREE char *disk = vm_file(paths, id, "disk.qcow2");
+	CLEAN_FD int turn = -1;
+	if (!file_exists(disk))
+		return err_set(err, ENOTCONN, "there is no VM");
+	int rc = take_turn(&spec, &turn, err);
+	if (rc || state(paths, id) == SANDBOX_HIBERNATED)
+		return rc;
+	rc = ask_idle(paths, id, "hibernate\n", SAVE_MS, err);
+	if (rc == -ENOTCONN || rc == -EBUSY)
+		return rc;
+	if (rc)
+		return err_set(err, strstr(err->text, strerror(ENOSPC)) ? ENOSPC : -rc,
+			       "the VM cannot hibernate: %.400s", err->text);
+	if (!vm_lock_free(paths, id, STATUS_MS))
+		return err_set(err, EBUSY, "the VM %lld hibernates and does not end", (long long)id);
 	return 0;
 }
 
 static int destroy(const struct paths *paths, int64_t id, struct err *err)
 {
-	CLEAN_FREE char *folder = folder_of(paths, id);
+	CLEAN_FREE char *folder = vm_folder(paths, id);
 	CLEAN_FREE char *socket = sandbox_socket(paths, id);
 	if (!file_exists(folder))
 		return 0;
 	kill_vm(paths, id);
-	if (!lock_free(paths, id, STATUS_MS))
+	if (!vm_lock_free(paths, id, STATUS_MS))
 		return err_set(err, EBUSY, "the VM %lld cannot be ended: another process holds its disk",
 			       (long long)id);
 	unlink(socket);
@@ -498,9 +447,9 @@ static int destroy(const struct paths *paths, int64_t id, struct err *err)
 static int save(const struct paths *paths, int64_t id, const char *to, bool *alone, struct err *err)
 {
 	CLEAN_BUF struct buf status = BUF_INIT;
-	CLEAN_FREE char *folder = folder_of(paths, id);
-	bool runs = !ask(paths, id, "status\n", STATUS_MS, &status, NULL);
-	if (runs || !lock_free(paths, id, STATUS_MS)) /* a QEMU whose keeper is dead ends soon */
+	CLEAN_FREE char *folder = vm_folder(paths, id);
+	bool runs = !vm_ask(paths, id, "status\n", STATUS_MS, &status, NULL);
+	if (runs || !vm_lock_free(paths, id, STATUS_MS)) /* a QEMU whose keeper is dead ends soon */
 		return err_set(err, EBUSY, "the VM %lld runs: it has to be down to be saved", (long long)id);
 	return template_save(paths, folder, to, alone, err);
 }
@@ -513,7 +462,7 @@ static void describe(enum sandbox_state s, char out[64])
 
 static int ssh(const struct paths *paths, int64_t id, struct err *err)
 {
-	return request(paths, id, "ssh\n", clock_mono_ms() + STATUS_MS, NULL, err);
+	return vm_request(paths, id, "ssh\n", clock_mono_ms() + STATUS_MS, NULL, err);
 }
 
 const struct driver driver_vm = {.kind = "vm",
@@ -523,6 +472,7 @@ const struct driver driver_vm = {.kind = "vm",
 				 .pause = pause_vm,
 				 .resume = resume_vm,
 				 .down = down,
+				 .hibernate = hibernate,
 				 .destroy = destroy,
 				 .describe = describe,
 				 .save = save,

@@ -27,7 +27,9 @@
 #include "keeper_vm.h"
 #include "net.h"
 #include "process.h"
+#include "ram.h"
 #include "sandbox.h"
+#include "tsc.h"
 #include "wire.h"
 
 #define LOCK_WAIT_MS 5000 /* a QEMU whose keeper was killed is gone within moments */
@@ -37,6 +39,7 @@
 
 struct options {
 	const char *folder, *vmlinux, *initrd, *host;
+	const char *restore, *clone; /* start from a file of memory; that others start from, too */
 	int cpus, memory_mib;
 };
 
@@ -46,8 +49,9 @@ static int parse(int argc, char **argv, struct options *o)
 	const char *cpus = "0", *memory = "0";
 	const struct {
 		const char *name, **value;
-	} known[] = {{"--folder", &o->folder}, {"--vmlinux", &o->vmlinux}, {"--initrd", &o->initrd},
-		     {"--host", &o->host},     {"--cpus", &cpus},	   {"--memory", &memory}};
+	} known[] = {{"--folder", &o->folder},	 {"--vmlinux", &o->vmlinux}, {"--initrd", &o->initrd},
+		     {"--host", &o->host},	 {"--cpus", &cpus},	     {"--memory", &memory},
+		     {"--restore", &o->restore}, {"--clone", &o->clone}};
 	int i = 0;
 	while (i < argc && argv[i][0] != '-')
 		i++;
@@ -65,7 +69,7 @@ static int parse(int argc, char **argv, struct options *o)
 
 /* ---- what happens to the VM ---- */
 
-static void set_phase(struct keeper *k, enum vm_phase phase)
+void keeper_phase(struct keeper *k, enum vm_phase phase)
 {
 	k->changed |= k->phase != phase;
 	k->phase = phase;
@@ -89,10 +93,11 @@ static int guest_stream(void *arg, const char *kind)
 static void mux_changed(void *arg, enum mux_state state, const char *why)
 {
 	struct keeper *k = arg;
-	if (state == MUX_LIVE && k->phase == VM_BOOTING)
-		set_phase(k, VM_RUNNING);
+	k->save.live |= state == MUX_LIVE;
+	if (state == MUX_LIVE && k->phase == VM_BOOTING && !save_busy(k))
+		keeper_phase(k, VM_RUNNING);
 	else if (state != MUX_LIVE && k->phase == VM_RUNNING)
-		set_phase(k, VM_BOOTING);
+		keeper_phase(k, VM_BOOTING);
 	if (state == MUX_DOWN && k->phase != VM_ENDED)
 		log_info("the connection into the VM is gone: %s", why);
 }
@@ -111,6 +116,8 @@ static void qmp_event(void *arg, const char *name, const cJSON *data)
 		}
 	} else if (!strcmp(name, "RESUME")) {
 		k->stalled = false;
+	} else if (!strcmp(name, "MIGRATION") && json_str(data, "status")) {
+		save_migration(k, json_str(data, "status"));
 	}
 }
 
@@ -149,24 +156,39 @@ void keeper_stop(struct keeper *k)
 		return;
 	keeper_resume(k); /* only a guest that runs powers off by itself */
 	int64_t grace = tell_guest(k) ? KEEPER_POWEROFF_MS : 0;
-	set_phase(k, VM_STOPPING);
+	keeper_phase(k, VM_STOPPING);
 	k->stop_at = clock_mono_ms() + grace;
+	k->kill_at = k->stop_at + QUIT_MS;
+}
+
+void keeper_quit(struct keeper *k)
+{
+	keeper_phase(k, VM_STOPPING);
+	k->stop_at = clock_mono_ms();
 	k->kill_at = k->stop_at + QUIT_MS;
 }
 
 static void describe_end(struct keeper *k, int status)
 {
 	char when[CLOCK_TEXT];
-	const char *asked = k->phase == VM_STOPPING ? "powered off" : "ended by itself";
+	const char *asked = k->save.step == SAVE_DONE ? "hibernated"
+			    : k->phase == VM_STOPPING ? "powered off"
+						      : "ended by itself";
 	clock_rfc3339(clock_real_ms(), when);
 	/* the jail passes on how QEMU ended: 128 and the signal */
 	int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
-	if (signal > 0)
+	if (k->save.failed)
+		snprintf(k->ended, sizeof k->ended, KEEPER_NOT_RESTORED "%.180s", k->save.why.text);
+	else if (save_restoring(k) && k->phase != VM_STOPPING)
+		snprintf(k->ended, sizeof k->ended, KEEPER_NOT_RESTORED "QEMU ended with code %d at %s", signal + 128,
+			 when);
+	else if (signal > 0)
 		snprintf(k->ended, sizeof k->ended, "killed by signal %d at %s", signal, when);
 	else if (WEXITSTATUS(status))
 		snprintf(k->ended, sizeof k->ended, "QEMU failed with exit code %d at %s", WEXITSTATUS(status), when);
 	else
-		snprintf(k->ended, sizeof k->ended, "%s%s at %s", k->stop_at < 0 ? "cut off, " : "", asked, when);
+		snprintf(k->ended, sizeof k->ended, "%s%s at %s",
+			 k->stop_at < 0 && k->save.step != SAVE_DONE ? "cut off, " : "", asked, when);
 }
 
 static void reap(struct keeper *k)
@@ -175,7 +197,7 @@ static void reap(struct keeper *k)
 	if (k->phase == VM_ENDED || waitpid(k->qemu.pid, &status, WNOHANG) != k->qemu.pid)
 		return;
 	describe_end(k, status);
-	set_phase(k, VM_ENDED);
+	keeper_phase(k, VM_ENDED);
 }
 
 /* Listens where the file `socket` in its folder says: at the start, and whenever the socket was lost (folders of a
@@ -250,22 +272,25 @@ static int timers(struct keeper *k)
 	}
 	if (k->stalled && k->motion == VM_GOING && k->retry_at < next)
 		next = k->retry_at;
+	if (save_due(k) < next)
+		next = save_due(k);
 	return next == INT64_MAX ? -1 : (int)(next > now ? next - now : 0);
 }
 
 static void run(struct keeper *k)
 {
-	enum { SIGNALS, MUX, QMP, CONSOLE, CLOCK, LISTENER, OWN };
+	enum { SIGNALS, MUX, QMP, CONSOLE, CLOCK, LISTENER, SAVE, OWN = SAVE + SAVE_FDS };
 	while (k->phase != VM_ENDED) {
 		int wait = timers(k);
 		struct pollfd p[OWN + CLIENTS_MAX] = {
 			[SIGNALS] = {k->signals, POLLIN, 0},
-			[MUX] = {mux_fd(k->mux), POLLIN, 0},
+			[MUX] = {k->save.quiet ? -1 : mux_fd(k->mux), POLLIN, 0},
 			[QMP] = {qmp_fd(k->qmp), qmp_events(k->qmp), 0},
 			[CONSOLE] = {k->console.fd, POLLIN, 0},
 			[CLOCK] = {k->clock, POLLIN, 0},
 			[LISTENER] = {k->client_count < CLIENTS_MAX ? k->listener : -1, POLLIN, 0},
 		};
+		save_poll(k, p + SAVE);
 		int clients = clients_poll(k, p + OWN);
 		if (poll(p, (nfds_t)(OWN + clients), wait) < 0 && errno != EINTR)
 			break;
@@ -282,6 +307,7 @@ static void run(struct keeper *k)
 			clients_accept(k);
 		if (p[SIGNALS].revents)
 			signalled(k);
+		save_work(k);
 		if (k->changed) {
 			k->changed = false;
 			console_read(&k->console); /* its last words come before the news of its end */
@@ -323,6 +349,19 @@ static int signals_open(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Looked at before anything is started. */
+static int may_restore(struct qemu_spec *spec, const char *path, struct err *err)
+{
+	CLEAN_BUF struct buf saved = BUF_INIT;
+	CLEAN_BUF struct buf now = BUF_INIT;
+	int rc = ram_key(path, &saved, err);
+	qemu_key(spec, &now);
+	if (!rc && !qemu_key_fits(buf_str(&saved), buf_str(&now), err))
+		rc = -err->code;
+	spec->khz = qemu_key_khz(buf_str(&saved));
+	return rc ? err_prefix(err, KEEPER_NOT_RESTORED) : 0;
+}
+
 static int start(struct keeper *k, const struct options *o, int lock, struct err *err)
 {
 	static const struct mux_ops mux_ops = {guest_stream, mux_changed};
@@ -335,18 +374,22 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 	CLEAN_FREE char *note = xasprintf("%s/bases", o->folder);
 	CLEAN_BUF struct buf bases = BUF_INIT;
 	file_read(note, &bases, 65536, NULL); /* none: the disk lies on the image alone */
-	const struct qemu_spec spec = {.vmlinux = o->vmlinux,
-				       .initrd = o->initrd,
-				       .disk = disk,
-				       .bases = buf_str(&bases),
-				       .host = o->host,
-				       .cpus = o->cpus,
-				       .memory_mib = o->memory_mib,
-				       .lock_fd = lock};
+	struct qemu_spec spec = {.vmlinux = o->vmlinux,
+				 .initrd = o->initrd,
+				 .disk = disk,
+				 .bases = buf_str(&bases),
+				 .host = o->host,
+				 .cpus = o->cpus,
+				 .memory_mib = o->memory_mib,
+				 .incoming = o->restore != NULL,
+				 .lock_fd = lock};
 	unlink(ended);
 	k->net = xasprintf("%s/net", o->folder);
-	int rc = 0;
-	if ((k->signals = signals_open()) < 0)
+	int rc = o->restore ? may_restore(&spec, o->restore, err) : 0;
+	if (!rc && !o->restore)
+		spec.khz = tsc_khz();
+	save_key(k, &spec);
+	if (!rc && (k->signals = signals_open()) < 0)
 		rc = err_sys(err, errno, "cannot wait for signals");
 	if (!rc)
 		rc = mux_new(MUX_HOST, &mux_ops, k, &k->mux, err);
@@ -360,7 +403,10 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 		return rc;
 	console_init(&k->console, take_fd(&k->qemu.console), console);
 	k->qmp = qmp_new(take_fd(&k->qemu.qmp), &qmp_ops, k);
-	mux_port(k->mux, take_fd(&k->qemu.port));
+	if (o->restore)
+		save_from(k, o->restore, o->clone != NULL);
+	else
+		mux_port(k->mux, take_fd(&k->qemu.port));
 	return 0;
 }
 
@@ -376,6 +422,8 @@ static void finish(struct keeper *k, const struct options *o)
 	clients_accept(k); /* those that were just connecting */
 	clients_phase(k);
 	clients_release(k);
+	save_finish(k);
+	fd_close(&k->qemu.port);
 	mux_free(k->mux);
 	qmp_free(k->qmp);
 	console_release(&k->console);
@@ -404,6 +452,7 @@ int sandbox_keeper_main(int argc, char **argv)
 	struct err err = ERR_INIT;
 	CLEAN_FD int lock = -1;
 	list_init(&k.clients);
+	save_init(&k);
 	if (fcntl(KEEPER_STATUS_FD, F_SETFD, FD_CLOEXEC) || parse(argc, argv, &o)) {
 		log_error("%s is started by berthfs itself", KEEPER_VERB);
 		return 64;
@@ -411,6 +460,7 @@ int sandbox_keeper_main(int argc, char **argv)
 	umask(077);
 	setsid();
 	k.folder = o.folder;
+	k.host = o.host;
 	int rc = take_lock(o.folder, &lock, &err);
 	if (!rc)
 		rc = start(&k, &o, lock, &err);

@@ -11,15 +11,19 @@
  *	keeper.log   what keeper and QEMU have to say about themselves; last start only
  *	console.log  the serial console, bounded, last start only
  *	ended        how the last run ended, one line
+ *	memory       the VM's memory (ram.h) while it hibernates, gone before the guest goes on: while it is there the
+ *	             disk is in step with it, and must not be run in any other way
  *
  * The keeper listens on its socket, RUNTIME/ID.sock (0600, same user only). A client sends one line and gets "ok\n" or
  * "error WORDS\n" first:
  *	tool      then the connection is a stream to the tool daemon; waits while the VM boots, a paused one goes on
  *	ssh       the same to an ssh server in the guest (guest/ssh.h)
  *	wait      answered when the tool daemon can be reached
- *	status    then one line: booting|running|paused|stopping|stalled, accelerator, "ssh" and how many of people's
- *	          connections there are. stalled: the host's disk is full
+ *	status    then one line: booting|running|paused|saving|stopping|stalled, accelerator, "ssh" and how many of
+ *	          people's connections there are. stalled: the host's disk is full
  *	pause     the guest is stopped as it is; "error busy: WORDS" while a stream to it is open
+ *	hibernate the memory is saved, then QEMU ends; answered when it has ended; it goes on if that fails. "error
+ *	          busy: WORDS" as with pause
  *	poweroff  clean power-off; answered when QEMU has ended, then one line: how
  *	kill      QEMU is killed; answered when it has ended
  *	console   then the last 8 KiB of the serial console */
@@ -28,4 +32,7 @@
 #define KEEPER_BUSY	    "busy: "
 #define KEEPER_CONSOLE_TAIL 8192
 #define KEEPER_POWEROFF_MS  10000 /* a clean power-off takes 0.2 s; programs that ignore SIGTERM get this long */
-#define KEEPER_STATUS_FD    3	  /* the keeper writes "ok\n" or "error WORDS\n" here once QEMU runs, then closes it */
+#define KEEPER_MEMORY	    "memory"
+/* How the words begin with which a VM ends that was to go on from saved memory and has not: it can be booted. */
+#define KEEPER_NOT_RESTORED "its memory cannot be restored: "
+#define KEEPER_STATUS_FD    3 /* the keeper writes "ok\n" or "error WORDS\n" here once QEMU runs, then closes it */

@@ -21,6 +21,7 @@ enum client_wait {
 	WAIT_RUNNING, /* once the tool daemon can be reached */
 	WAIT_PAUSED,  /* once the guest has stopped */
 	WAIT_ENDED,   /* once QEMU has ended */
+	WAIT_SAVED,   /* the same, or once it is known that it hibernates not */
 };
 
 struct client {
@@ -80,7 +81,7 @@ static void want_running(struct keeper *k, struct client *c, const char *stream)
 		answer_stream(k, c);
 	else if (k->phase == VM_RUNNING)
 		answer(k, c, "ok", "", 0);
-	else if (k->phase != VM_BOOTING)
+	else if (k->phase == VM_STOPPING)
 		answer(k, c, "error the VM is powering off", "", 0);
 }
 
@@ -101,7 +102,7 @@ static void verb_wait(struct keeper *k, struct client *c)
 
 static void verb_status(struct keeper *k, struct client *c)
 {
-	static const char *const phases[] = {"booting", "running", "stopping", "ended"};
+	static const char *const phases[] = {"booting", "running", "saving", "stopping", "ended"};
 	bool up = k->phase == VM_BOOTING || k->phase == VM_RUNNING;
 	const char *word = up && keeper_resting(k) ? "paused" : k->stalled ? "stalled" : phases[k->phase];
 	CLEAN_FREE char *line = xasprintf("%s tcg ssh %d\n", word, mux_streams_of(k->mux, "ssh"));
@@ -125,6 +126,16 @@ static void verb_poweroff(struct keeper *k, struct client *c)
 	keeper_stop(k);
 }
 
+static void verb_hibernate(struct keeper *k, struct client *c)
+{
+	struct err err = ERR_INIT;
+	c->wait = WAIT_SAVED;
+	if (k->phase == VM_STOPPING || !save_begin(k, &err))
+		return; /* answered with its end */
+	CLEAN_FREE char *line = xasprintf("error %s", err.text);
+	answer(k, c, line, "", 0);
+}
+
 static void verb_kill(struct keeper *k, struct client *c)
 {
 	c->wait = WAIT_ENDED;
@@ -142,8 +153,9 @@ static const struct {
 	const char *name;
 	void (*run)(struct keeper *k, struct client *c);
 } verbs[] = {
-	{"tool", verb_tool},	     {"ssh", verb_ssh},	  {"wait", verb_wait},	     {"status", verb_status},
-	{"poweroff", verb_poweroff}, {"kill", verb_kill}, {"console", verb_console}, {"pause", verb_pause},
+	{"tool", verb_tool},	   {"ssh", verb_ssh},		{"wait", verb_wait},
+	{"status", verb_status},   {"poweroff", verb_poweroff}, {"kill", verb_kill},
+	{"console", verb_console}, {"pause", verb_pause},	{"hibernate", verb_hibernate},
 };
 
 static void obey(struct keeper *k, struct client *c)
@@ -229,11 +241,14 @@ void clients_phase(struct keeper *k)
 		struct client *c = list_entry(at, struct client, link);
 		CLEAN_FREE char *how = xasprintf("%s\n", k->ended);
 		CLEAN_FREE char *stuck = xasprintf("error %s", k->stuck);
+		CLEAN_FREE char *not = xasprintf("error %s", k->save.why.text);
 		CLEAN_FREE char *gone = xasprintf("error the VM has ended: %s", k->ended);
-		bool on = c->wait == WAIT_RUNNING || c->wait == WAIT_PAUSED;
-		if (c->wait == WAIT_ENDED && k->phase == VM_ENDED)
+		bool ended = k->phase == VM_ENDED, saved = k->save.step == SAVE_DONE;
+		if (ended && (c->wait == WAIT_ENDED || (c->wait == WAIT_SAVED && saved)))
 			answer(k, c, "ok", how, strlen(how));
-		else if (on && k->phase == VM_ENDED)
+		else if (c->wait == WAIT_SAVED && !ended && !save_busy(k) && k->phase != VM_STOPPING)
+			answer(k, c, not, "", 0);
+		else if (ended && c->wait != WAIT_LINE)
 			answer(k, c, gone, "", 0);
 		else if (c->wait == WAIT_PAUSED && k->motion == VM_PAUSED)
 			answer(k, c, "ok", "", 0);

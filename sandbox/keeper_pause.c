@@ -37,6 +37,8 @@ static void stopped(void *arg, const cJSON *result, const struct err *err)
 
 const char *keeper_pause(struct keeper *k)
 {
+	if (k->phase == VM_SAVING)
+		return KEEPER_BUSY "the VM is about to hibernate";
 	if (k->phase != VM_RUNNING)
 		return k->phase == VM_BOOTING ? KEEPER_BUSY "the VM is starting" : "the VM is powering off";
 	if (k->stalled)

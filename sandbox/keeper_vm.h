@@ -5,6 +5,7 @@
 
 #include "backend/base/list.h"
 #include "console.h"
+#include "keeper_save.h"
 #include "mux.h"
 #include "qemu.h"
 #include "qmp.h"
@@ -12,6 +13,7 @@
 enum vm_phase {
 	VM_BOOTING, /* the tool daemon cannot be reached yet */
 	VM_RUNNING,
+	VM_SAVING,   /* its memory is being written to a file */
 	VM_STOPPING, /* asked to power off */
 	VM_ENDED,    /* QEMU has ended and has been waited for */
 };
@@ -33,7 +35,8 @@ struct keeper {
 	enum vm_motion motion;
 	bool changed; /* phase or motion has changed and the clients have not been told */
 	bool stalled; /* QEMU stopped the guest, since a write found the host's disk full */
-	const char *folder;
+	struct save save;
+	const char *folder, *host;
 	char *socket; /* path of the listener; malloc'd */
 	char *net;    /* the file that names the gateway's socket; malloc'd */
 	bool net_failed;
@@ -51,6 +54,8 @@ struct keeper {
 /* Asks the guest to power off, once. */
 void keeper_stop(struct keeper *k);
 void keeper_kill(struct keeper *k);
+void keeper_quit(struct keeper *k); /* QEMU ends at once, in order */
+void keeper_phase(struct keeper *k, enum vm_phase phase);
 
 /* keeper_pause.c. Stops the guest; the motion changes when QEMU has done it. The reason why not, or NULL. */
 const char *keeper_pause(struct keeper *k);

@@ -334,6 +334,18 @@ void mux_port(struct mux *m, int fd)
 	flush(m);
 }
 
+void mux_restart(struct mux *m)
+{
+	uint64_t peer = m->seen;
+	if (m->port < 0)
+		return;
+	new_epoch(m);
+	m->seen = peer; /* said at once, so that nothing more is to be said once the peer has answered */
+	set_state(m, MUX_SYNC, "starting again");
+	say_hello(m);
+	flush(m);
+}
+
 int mux_open(struct mux *m, const char *kind, int fd, struct err *err)
 {
 	CLEAN_FD int own = fd;

@@ -80,6 +80,9 @@ void mux_free(struct mux *m); /* closes streams and port; NULL is fine; calls no
 /* Gives the port, which the mux then owns and makes non-blocking, and begins a new epoch: streams of the old port are
  * closed. -1 only closes the old one (MUX_DOWN). */
 void mux_port(struct mux *m, int fd);
+/* The same on the port that is there: once MUX_LIVE again, the peer has taken in every byte from before, and nothing is
+ * on its way to it. */
+void mux_restart(struct mux *m);
 int mux_fd(const struct mux *m); /* readable when mux_work() has something to do; belongs to the mux */
 void mux_work(struct mux *m);	 /* all that can be done without blocking */
 

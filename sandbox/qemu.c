@@ -18,7 +18,6 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "jail.h"
-#include "tsc.h"
 
 /* Descriptors as QEMU finds them. */
 enum { PORT_FD = 3, QMP_FD, LOCK_FD, STATUS_FD, FIRST_FREE_FD };
@@ -66,8 +65,7 @@ static char *escape(const char *path)
  * -no-reboot ends QEMU (there is no ACPI power-off here). */
 static char *kernel_line(const struct qemu_spec *s)
 {
-	long khz = tsc_khz();
-	CLEAN_FREE char *tsc = khz ? xasprintf(" tsc_early_khz=%ld tsc=reliable", khz) : xstrdup("");
+	CLEAN_FREE char *tsc = s->khz ? xasprintf(" tsc_early_khz=%ld tsc=reliable", s->khz) : xstrdup("");
 	return xasprintf(
 		"console=ttyS0%s reboot=t panic=-1 quiet loglevel=1 random.trust_cpu=on mitigations=off audit=0 "
 		"nowatchdog no_timer_check cryptomgr.notests rcupdate.rcu_expedited=1 berthfs.host=%s "
@@ -75,23 +73,42 @@ static char *kernel_line(const struct qemu_spec *s)
 		tsc, s->host, (long long)clock_real_ms());
 }
 
+/* What the guest sees, but for its size. */
+static const char *const devices[] = {
+	QEMU_PROGRAM, "-M", "microvm,memory-backend=ram", "-accel", "tcg,thread=multi,tb-size=64", "-cpu", "max",
+	"-nodefaults", "-no-user-config", "-nic", "none", "-display", "none", "-no-reboot",
+	/* seccomp: no new programs, no privileges */
+	"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+	/* serial console on standard output */
+	"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+	/* disk; freed blocks go back to the host */
+	"-device", "virtio-blk-device,drive=disk", "-device", "virtio-rng-device",
+	/* freed memory goes back to the host by itself */
+	"-device", "virtio-balloon-device,id=balloon,free-page-reporting=on",
+	/* the one way in */
+	"-device", "virtio-serial-device,max_ports=2", "-device", "virtserialport,chardev=port,name=berthfs.mux",
+	"-mon", "chardev=qmp,mode=control", NULL};
+
+/* Memory is a memfd, shared: then it is no part of a migration, and whoever may look at QEMU can copy it. */
+static char *memory_object(const struct qemu_spec *s)
+{
+	return xasprintf("memory-backend-memfd,id=ram,size=%dM,share=on", s->memory_mib);
+}
+
+void qemu_devices(const struct qemu_spec *s, struct buf *out)
+{
+	CLEAN_FREE char *memory = memory_object(s);
+	for (const char *const *w = devices; *w; w++)
+		buf_addf(out, "%s ", *w);
+	buf_addf(out, "%s %d", memory, s->cpus);
+}
+
 static void command_line(const struct qemu_spec *s, struct args *a)
 {
-	static const char *const fixed[] = {
-		QEMU_PROGRAM, "-M", "microvm", "-accel", "tcg,thread=multi,tb-size=64", "-cpu", "max", "-nodefaults",
-		"-no-user-config", "-nic", "none", "-display", "none", "-no-reboot",
-		/* seccomp: no new programs, no privileges */
-		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		/* serial console on standard output */
-		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
-		/* disk; freed blocks go back to the host */
-		"-device", "virtio-blk-device,drive=disk", "-device", "virtio-rng-device",
-		/* freed memory goes back to the host by itself */
-		"-device", "virtio-balloon-device,id=balloon,free-page-reporting=on",
-		/* the one way in */
-		"-device", "virtio-serial-device,max_ports=2", "-device",
-		"virtserialport,chardev=port,name=berthfs.mux", "-mon", "chardev=qmp,mode=control", NULL};
-	add(a, fixed);
+	add(a, devices);
+	add_pair(a, "-object", memory_object(s));
+	if (s->incoming)
+		add(a, (const char *const[]){"-S", "-incoming", "defer", NULL});
 	add_pair(a, "-chardev", xasprintf("socket,id=port,fd=%d", PORT_FD));
 	add_pair(a, "-chardev", xasprintf("socket,id=qmp,fd=%d", QMP_FD));
 	CLEAN_FREE char *disk = escape(s->disk);
@@ -105,25 +122,30 @@ static void command_line(const struct qemu_spec *s, struct args *a)
 	add_pair(a, "-append", kernel_line(s));
 }
 
-/* The folder of a QEMU that lies outside of /usr, malloc'd; NULL: where all systems have it. */
-static char *elsewhere(void)
+char *qemu_path(void)
 {
 	const char *path = getenv("PATH");
 	CLEAN_FREE char *copy = xstrdup(path ? path : "");
 	char *save = NULL;
 	for (char *dir = strtok_r(copy, ":", &save); dir; dir = strtok_r(NULL, ":", &save)) {
 		CLEAN_FREE char *name = xasprintf("%s/%s", dir, QEMU_PROGRAM);
-		CLEAN_FREE char *real = access(name, X_OK) ? NULL : realpath(name, NULL);
-		if (!real)
-			continue;
-		for (int up = 0; up < 2; up++) { /* FOLDER/bin/PROGRAM */
-			char *slash = strrchr(real, '/');
-			if (slash > real)
-				*slash = 0;
-		}
-		return strncmp(real, "/usr", 4) && real[1] ? take(real) : NULL;
+		char *real = access(name, X_OK) ? NULL : realpath(name, NULL);
+		if (real)
+			return real;
 	}
 	return NULL;
+}
+
+/* The folder of a QEMU that lies outside of /usr, malloc'd; NULL: where all systems have it. */
+static char *elsewhere(void)
+{
+	CLEAN_FREE char *real = qemu_path();
+	for (int up = 0; real && up < 2; up++) { /* FOLDER/bin/PROGRAM */
+		char *slash = strrchr(real, '/');
+		if (slash > real)
+			*slash = 0;
+	}
+	return real && strncmp(real, "/usr", 4) && real[1] ? take(real) : NULL;
 }
 
 /* In the child: only async-signal-safe calls. fds: standard input, output, then those of the enum above. */

@@ -1,8 +1,10 @@
 /* Starts QEMU for one VM. Keeper's thread only. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "backend/base/buf.h"
 #include "backend/base/err.h"
 
 #define QEMU_PROGRAM "qemu-system-x86_64"
@@ -13,7 +15,9 @@ struct qemu_spec {
 	const char *bases;	      /* folders that its backing files are in beside that of vmlinux, one a line */
 	const char *host;	      /* host name of the guest */
 	int cpus, memory_mib;
-	int lock_fd; /* kept open by QEMU, so that the lock outlives a keeper that is killed */
+	long khz;      /* of the host's time stamp counter (tsc.h), as the guest is told it; 0: not told */
+	bool incoming; /* does not boot: waits for a state of its devices (QMP migrate-incoming, then cont) */
+	int lock_fd;   /* kept open by QEMU, so that the lock outlives a keeper that is killed */
 };
 
 struct qemu {
@@ -26,3 +30,13 @@ struct qemu {
 /* It runs in a jail (jail.h) and is killed by the kernel when the calling thread ends. Descriptors in out belong to the
  * caller. -ENOENT: no such program. */
 int qemu_start(const struct qemu_spec *spec, struct qemu *out, struct err *err);
+
+/* All that the memory of such a VM is valid for, a line each: "NAME = VALUE". Any thread. */
+void qemu_key(const struct qemu_spec *spec, struct buf *key);
+/* Whether memory with the key `saved` can go on under the key `now` (whose khz is not looked at: it is measured, for
+ * 60 ms, where the host has started again meanwhile). Words name the first thing that is another. */
+bool qemu_key_fits(const char *saved, const char *now, struct err *err);
+long qemu_key_khz(const char *saved); /* 0: none in it */
+/* For those two: the words that describe the devices, and the program's real path or NULL (malloc'd). */
+void qemu_devices(const struct qemu_spec *spec, struct buf *out);
+char *qemu_path(void);

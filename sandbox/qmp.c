@@ -3,6 +3,7 @@
 #include "qmp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +31,15 @@ struct qmp {
 	void *arg;
 	struct buf in, out, held; /* held: commands that wait for the negotiation */
 	struct list pending;
+	int pass; /* descriptor that goes with the command that begins at pass_at in out; -1: none */
+	size_t pass_at;
 };
 
 struct qmp *qmp_new(int fd, const struct qmp_ops *ops, void *arg)
 {
 	struct qmp *q = xcalloc(1, sizeof *q);
 	q->fd = fd;
+	q->pass = -1;
 	q->ops = *ops;
 	q->arg = arg;
 	list_init(&q->pending);
@@ -60,6 +64,7 @@ void qmp_free(struct qmp *q)
 		return;
 	forget(q, NULL);
 	fd_close(&q->fd);
+	fd_close(&q->pass);
 	buf_release(&q->in);
 	buf_release(&q->out);
 	buf_release(&q->held);
@@ -94,10 +99,34 @@ static void broken(struct qmp *q, int code, const char *words)
 		q->ops.closed(q->arg, &why);
 }
 
+/* What is before a command with a descriptor goes first, so that the descriptor comes with its first byte. */
+static ssize_t send_some(struct qmp *q)
+{
+	if (q->pass < 0)
+		return send(q->fd, q->out.p, q->out.n, MSG_NOSIGNAL);
+	if (q->pass_at) {
+		ssize_t n = send(q->fd, q->out.p, q->pass_at, MSG_NOSIGNAL);
+		q->pass_at -= n > 0 ? (size_t)n : 0;
+		return n;
+	}
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {.head = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))}};
+	struct iovec bytes = {q->out.p, q->out.n};
+	struct msghdr m = {
+		.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	memcpy(CMSG_DATA(&control.head), &q->pass, sizeof q->pass);
+	ssize_t n = sendmsg(q->fd, &m, MSG_NOSIGNAL);
+	if (n > 0)
+		fd_close(&q->pass);
+	return n;
+}
+
 static void flush(struct qmp *q)
 {
 	while (q->out.n && q->fd >= 0) {
-		ssize_t n = send(q->fd, q->out.p, q->out.n, MSG_NOSIGNAL);
+		ssize_t n = send_some(q);
 		if (n > 0) {
 			buf_drop(&q->out, (size_t)n);
 		} else if (n < 0 && errno == EINTR) {
@@ -134,6 +163,21 @@ void qmp_execute(struct qmp *q, const char *command, const char *arguments, qmp_
 		return;
 	}
 	put_command(q, q->ready ? &q->out : &q->held, command, arguments, done, done_arg);
+}
+
+int qmp_pass(struct qmp *q, const char *name, int fd, qmp_done *done, void *done_arg)
+{
+	if (!qmp_ready(q))
+		return -ENOTCONN;
+	if (q->pass >= 0)
+		return -EBUSY;
+	q->pass = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (q->pass < 0)
+		return -errno;
+	CLEAN_FREE char *arguments = xasprintf("{\"fdname\":\"%s\"}", name);
+	q->pass_at = q->out.n;
+	put_command(q, &q->out, "getfd", arguments, done, done_arg);
+	return 0;
 }
 
 static void negotiated(void *arg, const cJSON *result, const struct err *err)

@@ -31,3 +31,6 @@ bool qmp_ready(const struct qmp *q);   /* negotiated and open */
 
 /* Sends a command. arguments: a JSON object as text, or NULL. done may be NULL. Once closed, done is called at once. */
 void qmp_execute(struct qmp *q, const char *command, const char *arguments, qmp_done *done, void *done_arg);
+/* getfd: QEMU gets a copy of fd under that name (letters). One at a time: -EBUSY until the one before is on its way.
+ * -ENOTCONN unless ready. */
+int qmp_pass(struct qmp *q, const char *name, int fd, qmp_done *done, void *done_arg);

@@ -91,13 +91,23 @@ int sandbox_resume(const struct paths *paths, const char *kind, int64_t id, stru
 bool sandbox_can(const char *kind, enum sandbox_state state)
 {
 	const struct driver *d = find(kind);
-	return d && (state == SANDBOX_PAUSED ? d->pause != NULL : state != SANDBOX_HIBERNATED);
+	return d && (state == SANDBOX_PAUSED	   ? d->pause != NULL
+		     : state == SANDBOX_HIBERNATED ? d->hibernate != NULL
+						   : true);
 }
 
 int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err)
 {
 	const struct driver *d = find(kind);
 	return d ? d->down(paths, id, err) : refuse(kind, err);
+}
+
+int sandbox_hibernate(const struct paths *paths, const char *kind, int64_t id, struct err *err)
+{
+	const struct driver *d = find(kind);
+	if (d && !d->hibernate)
+		return err_set(err, EOPNOTSUPP, "sandboxes of kind %s cannot hibernate", kind);
+	return d ? d->hibernate(paths, id, err) : refuse(kind, err);
 }
 
 int sandbox_destroy(const struct paths *paths, const char *kind, int64_t id, struct err *err)

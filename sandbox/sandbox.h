@@ -62,8 +62,8 @@ struct sandbox_spec {
  * the machine and never starts anything. -EOPNOTSUPP for kinds that are not built yet. */
 int sandbox_possible(const char *kind, struct err *err);
 
-/* Makes the sandbox if there is none, starts it if it is down, takes it over if it runs already, paused or not. Builds
- * the base
+/* Makes the sandbox if there is none, starts it if it is down (from its memory if it hibernates; where that cannot be
+ * used progress says why, and it boots), takes it over if it runs already, paused or not. Builds the base
  * image first when there is none (progress says so). On a boot that does not end in time the console's last lines are
  * given to progress and the error is -ETIMEDOUT. -ENOSPC for a full disk. */
 int sandbox_up(const struct sandbox_spec *spec, struct err *err);
@@ -79,8 +79,13 @@ int sandbox_pause(const struct paths *paths, const char *kind, int64_t id, struc
 int sandbox_resume(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 /* Whether sandboxes of this kind can be in that state. Looks at nothing. */
 bool sandbox_can(const char *kind, enum sandbox_state state);
-/* Clean power-off (10 s, then killed); the disk stays. */
+/* Clean power-off (10 s, then killed); the disk stays. The memory of one that hibernates is dropped. */
 int sandbox_down(const struct paths *paths, const char *kind, int64_t id, struct err *err);
+/* Writes the memory of one that runs or is paused to its folder and ends its processes; sandbox_up() lets them go on
+ * where they were, jobs too. If it fails the sandbox goes on as before. 0 also if
+ * it hibernates already; -EBUSY: somebody is connected to it (as with a pause); -ENOTCONN: it does not run;
+ * -ENOSPC: no room for its memory; -EOPNOTSUPP: not this kind. */
+int sandbox_hibernate(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 /* Ends its processes and removes its disk and sockets. Success if there is nothing. */
 int sandbox_destroy(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 

@@ -55,6 +55,9 @@ enum wire_op {
 	WIRE_SET_ENVIRON, /* ENVIRON*: base environment of all later jobs */
 	WIRE_HAS_ENVIRON, /* -> STATE: 1 if one was set */
 	WIRE_BUSY,	  /* -> STATE: 1 if something says that it works, SIZE? (processor time in ms), TEXT */
+	WIRE_SETTLE,	  /* what was written is on disk when the answer comes */
+	WIRE_RENEW, /* TIME, TEXT?: memory that was saved goes on; payload: entropy. TEXT: as another machine of that
+		       name */
 	WIRE_OPS,
 };
 

@@ -118,6 +118,20 @@ int file_write(const char *path, const void *data, size_t n, mode_t mode, struct
 	return 0;
 }
 
+int file_rename(const char *from, const char *to, struct err *err)
+{
+	int rc = rename(from, to) ? -errno : sync_parent(to);
+	return rc ? err_sys(err, -rc, "cannot rename %s to %s", from, to) : 0;
+}
+
+int file_remove(const char *path, struct err *err)
+{
+	if (unlink(path) && errno == ENOENT)
+		return 0;
+	int rc = file_exists(path) ? -errno : sync_parent(path);
+	return rc ? err_sys(err, -rc, "cannot remove %s", path) : 0;
+}
+
 bool file_exists(const char *path)
 {
 	struct stat st;

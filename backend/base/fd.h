@@ -25,6 +25,9 @@ int fd_nonblock(int fd);
 int file_read(const char *path, struct buf *out, size_t max, struct err *err);
 /* Whole or not at all: temporary file in the same folder, fsync, rename. */
 int file_write(const char *path, const void *data, size_t n, mode_t mode, struct err *err);
+/* Both are on disk when they return. Removing what is not there is success. */
+int file_rename(const char *from, const char *to, struct err *err); /* in one folder */
+int file_remove(const char *path, struct err *err);
 bool file_exists(const char *path);
 int dir_make(const char *path, mode_t mode, struct err *err); /* with parents (0755 & ~umask for those) */
 /* Removes a tree without following links or crossing into another file system. ENOENT is success. */

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,7 +31,6 @@
 #define DISK	     "/dev/vda"
 #define DISK_WAIT_MS 15000 /* an emulated machine on a busy host takes seconds to find its disk */
 #define TERM_WAIT_MS 2000  /* between SIGTERM and SIGKILL at power off */
-#define CLOCK_OFF_MS 1000  /* a clock that is righter than this is left alone: jumps disturb make and git */
 
 static const struct {
 	const char *what, *where, *type, *data;
@@ -182,19 +182,44 @@ static void loopback_up(void)
 		boot_say("cannot bring up the loopback: %s", strerror(errno));
 }
 
+/* Not forced to the disk, which takes an emulated machine long: the next boot makes up for a file that was lost. */
+static void write_text(const char *path, const char *text, mode_t mode)
+{
+	CLEAN_FD int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+	if (fd >= 0)
+		fd_write_full(fd, text, strlen(text));
+}
+
 /* Leaves a file alone that has the name in it already: it may have been added to. */
 static void write_name(const char *path, const char *name, const char *text)
 {
 	CLEAN_BUF struct buf old = BUF_INIT;
 	if (file_read(path, &old, 65536, NULL) || !strstr(buf_str(&old), name))
-		file_write(path, text, strlen(text), 0644, NULL);
+		write_text(path, text, 0644);
+}
+
+/* machine-id(5): 32 hex digits, of this machine alone. */
+static void set_machine_id(bool fresh)
+{
+	static const char path[] = "/etc/machine-id";
+	CLEAN_BUF struct buf old = BUF_INIT;
+	unsigned char id[16];
+	if (!fresh && !file_read(path, &old, 256, NULL) && old.n >= 32 && strspn(old.p, "0123456789abcdef") >= 32)
+		return;
+	if (getrandom(id, sizeof id, GRND_NONBLOCK) != sizeof id)
+		return;
+	buf_reset(&old);
+	for (size_t i = 0; i < sizeof id; i++)
+		buf_addf(&old, "%02x", id[i]);
+	buf_addc(&old, '\n');
+	write_text(path, buf_str(&old), 0444);
 }
 
 /* The session's name. In hosts as well, since sudo looks itself up. */
-static void set_name(void)
+void boot_identity(const char *name, bool fresh)
 {
-	char name[65];
-	if (!boot_option("berthfs.host", name, sizeof name) || !*name)
+	set_machine_id(fresh);
+	if (!*name)
 		return;
 	sethostname(name, strlen(name));
 	CLEAN_FREE char *line = xasprintf("%s\n", name);
@@ -203,10 +228,10 @@ static void set_name(void)
 	write_name("/etc/hosts", name, hosts);
 }
 
-void boot_set_clock(int64_t real_ms)
+void boot_set_clock(int64_t real_ms, int64_t off_ms)
 {
 	int64_t off = real_ms - clock_real_ms();
-	if (real_ms <= 0 || (off < CLOCK_OFF_MS && off > -CLOCK_OFF_MS))
+	if (real_ms <= 0 || (off < off_ms && off > -off_ms))
 		return;
 	struct timespec t = {.tv_sec = real_ms / 1000, .tv_nsec = real_ms % 1000 * 1000000};
 	clock_settime(CLOCK_REALTIME, &t);
@@ -257,7 +282,7 @@ int64_t boot_cpu_ms(void)
 
 void boot_up(void)
 {
-	char text[64];
+	char text[65];
 	umask(022);
 	mount_some(EARLY_MOUNTS, false);
 	take_console();
@@ -274,9 +299,11 @@ void boot_up(void)
 	dev_links();
 	make_busy();
 	loopback_up();
-	set_name();
+	if (!boot_option("berthfs.host", text, sizeof text))
+		*text = 0;
+	boot_identity(text, false);
 	if (boot_option("berthfs.time", text, sizeof text))
-		boot_set_clock(strtoll(text, NULL, 10));
+		boot_set_clock(strtoll(text, NULL, 10), CLOCK_OFF_MS);
 }
 
 void boot_terminate_all(void)

@@ -18,8 +18,12 @@ bool boot_option(const char *key, char *out, size_t n);
 __attribute__((format(printf, 1, 2), noreturn)) void boot_fail(const char *fmt, ...);
 __attribute__((format(printf, 1, 2))) void boot_say(const char *fmt, ...);
 
-void boot_set_clock(int64_t real_ms); /* unless it is right within a second */
-int64_t boot_cpu_ms(void);	      /* that the machine's processors have worked, all together; -1: cannot be told */
+/* A clock that is righter than this is left alone by a hello: jumps disturb make and git. */
+#define CLOCK_OFF_MS 1000
+void boot_set_clock(int64_t real_ms, int64_t off_ms); /* unless it is right within off_ms */
+/* Host name and machine id; fresh: a new machine id also where there is one. */
+void boot_identity(const char *host, bool fresh);
+int64_t boot_cpu_ms(void); /* that the machine's processors have worked, all together; -1: cannot be told */
 void boot_add_entropy(const void *p, size_t n);
 /* SIGTERM to all, a little time, then nothing may be left but us: the caller ends that. */
 void boot_terminate_all(void);

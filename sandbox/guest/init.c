@@ -132,8 +132,17 @@ static void net_accept(struct init *init)
 
 static void on_hello(void *arg, int64_t time_ms, const void *entropy, size_t n)
 {
-	boot_set_clock(time_ms);
+	boot_set_clock(time_ms, CLOCK_OFF_MS);
 	boot_add_entropy(entropy, n);
+}
+
+/* Before anybody else is served: what two machines with the same memory would do alike must not be done yet. */
+static void on_renew(void *arg, int64_t time_ms, const void *entropy, size_t n, const char *host)
+{
+	boot_add_entropy(entropy, n);
+	boot_set_clock(time_ms, 0);
+	if (host)
+		boot_identity(host, true);
 }
 
 static void on_shutdown(void *arg)
@@ -173,6 +182,7 @@ static void start(struct init *init)
 				      .busy = BUSY_FOLDER,
 				      .cpu_ms = boot_cpu_ms,
 				      .hello = on_hello,
+				      .renew = on_renew,
 				      .shutdown = on_shutdown,
 				      .arg = init};
 	char url[40];

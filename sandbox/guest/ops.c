@@ -273,6 +273,21 @@ static int op_busy(struct conn *c, const struct wire_msg *m, struct err *err)
 	return 0;
 }
 
+static int op_settle(struct conn *c, const struct wire_msg *m, struct err *err)
+{
+	sync();
+	return 0;
+}
+
+static int op_renew(struct conn *c, const struct wire_msg *m, struct err *err)
+{
+	CLEAN_FREE char *host = wire_text(m, WIRE_TEXT);
+	if (!c->config->renew)
+		return err_set(err, EOPNOTSUPP, "this sandbox has no memory to restore");
+	c->config->renew(c->config->arg, (int64_t)wire_num(m, WIRE_TIME, 0), m->payload, m->payload_n, host);
+	return 0;
+}
+
 static const struct op {
 	int (*run)(struct conn *c, const struct wire_msg *m, struct err *err);
 	bool as_user; /* with the file rights of the tools' user */
@@ -294,6 +309,8 @@ static const struct op {
 	[WIRE_SET_ENVIRON] = {op_set_environ, false},
 	[WIRE_HAS_ENVIRON] = {op_has_environ, false},
 	[WIRE_BUSY] = {op_busy, false},
+	[WIRE_SETTLE] = {op_settle, false},
+	[WIRE_RENEW] = {op_renew, false},
 };
 
 int ops_run(struct conn *c, const struct wire_msg *m, struct err *err)

@@ -15,6 +15,9 @@ struct tools_config {
 	int64_t (*cpu_ms)(void); /* processor time of all that runs here since it began; NULL: cannot be told */
 	/* Host's time (ms since 1970) and random bytes, at each hello; NULL: not wanted. Any thread. */
 	void (*hello)(void *arg, int64_t time_ms, const void *entropy, size_t n);
+	/* The memory was saved and goes on: time and entropy are the host's; host: under another name, or NULL. NULL:
+	 * not possible here. Any thread. */
+	void (*renew)(void *arg, int64_t time_ms, const void *entropy, size_t n, const char *host);
 	/* SHUTDOWN was asked for and answered; everything must end now. Any thread, may be called more than once. */
 	void (*shutdown)(void *arg);
 	void *arg;

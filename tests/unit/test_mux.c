@@ -496,6 +496,39 @@ TEST(unseen_restart)
 	pair_free(p);
 }
 
+/* Started again on purpose, with the guest in the middle of sending: once the host is live the guest has taken in all,
+ * and the host has nothing more to say, so that the guest may stand still and the port be another one afterwards. */
+TEST(restart_leaves_nothing_on_its_way)
+{
+	struct pair *p = pair_new();
+	int a = open_stream(p, &p->host);
+	settle(p, 0);
+	CHECK(transfer(p, p->guest.accepted[0], a, 100000) == 100000);
+	CHECK(write(p->guest.accepted[0], "late", 4) == 4);
+	CHECK(write(a, "last", 4) == 4);
+	mux_work(p->host.mux);
+	mux_restart(p->host.mux);
+	CHECK(at_end(a));
+	int live = p->host.live;
+	for (int i = 0; i < 100 && p->host.live == live; i++) {
+		mux_work(p->guest.mux);
+		mux_work(p->host.mux);
+	}
+	CHECK_INT(p->host.live, live + 1);
+	CHECK_INT(mux_state(p->guest.mux), MUX_LIVE);
+	CHECK_INT(mux_streams(p->guest.mux), 0);
+	char words[16] = {0};
+	CHECK(read(p->guest.accepted[0], words, 15) == 4 && !strcmp(words, "last"));
+	struct pollfd quiet = {.fd = mux_fd(p->guest.mux), .events = POLLIN};
+	CHECK_INT(poll(&quiet, 1, 0), 0);
+	int b = open_stream(p, &p->host);
+	settle(p, 0);
+	CHECK(transfer(p, b, p->guest.accepted[1], 100000) == 100000);
+	close(a);
+	close(b);
+	pair_free(p);
+}
+
 TEST(garbage_resets_and_recovers)
 {
 	struct pair *p = pair_new();

@@ -144,6 +144,49 @@ TEST(end_answers_everything)
 	end(&s);
 }
 
+/* A descriptor comes once, at the latest with the first byte of its command. */
+TEST(passes_a_descriptor)
+{
+	struct side s;
+	char room[65536] = {0};
+	size_t n = 0;
+	int fds = 0;
+	begin(&s);
+	CHECK_INT(qmp_pass(s.q, "state", s.peer, on_answer, &s), -ENOTCONN);
+	negotiate(&s);
+	for (int i = 0; i < 20; i++)
+		qmp_execute(s.q, "query-status", NULL, NULL, NULL);
+	CHECK_INT(qmp_pass(s.q, "state", s.peer, on_answer, &s), 0);
+	CHECK_INT(qmp_pass(s.q, "other", s.peer, on_answer, &s), -EBUSY);
+	qmp_execute(s.q, "cont", NULL, NULL, NULL);
+	for (qmp_work(s.q); n < sizeof room - 1;) {
+		union {
+			struct cmsghdr head;
+			char room[CMSG_SPACE(sizeof(int))];
+		} control;
+		struct iovec bytes = {room + n, sizeof room - 1 - n};
+		struct msghdr m = {
+			.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+		ssize_t r = recvmsg(s.peer, &m, MSG_CMSG_CLOEXEC);
+		if (r <= 0)
+			break;
+		if (m.msg_controllen) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(&control.head), sizeof fd);
+			CHECK(strstr(room + n, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}") != NULL);
+			CHECK(fd >= 0);
+			close(fd);
+			fds++;
+		}
+		n += (size_t)r;
+	}
+	room[n] = 0;
+	CHECK_INT(fds, 1);
+	CHECK(strstr(room, "getfd") < strstr(room, "cont"));
+	CHECK_INT(qmp_pass(s.q, "again", s.peer, on_answer, &s), 0);
+	end(&s);
+}
+
 TEST(breaks_on_nonsense)
 {
 	static const char *const bad[] = {"hello\n", "[1]\n", "{\"return\": {}, \"id\": 99}\n", "{\"return\": {}}\n",
