@@ -28,6 +28,7 @@
 #include "qemu.h"
 #include "template.h"
 #include "vm_talk.h"
+#include "warm.h"
 
 #define CANCEL_MS     50
 #define STATUS_MS     5000  /* the keeper answers at once, even while its VM is stuck */
@@ -71,23 +72,36 @@ static int make_overlay(const char *base, const char *disk, struct err *err)
 	return rc;
 }
 
+/* The folder with the disk that an overlay lies on; malloc'd. */
+static char *base_folder(const char *image, const char *bases)
+{
+	return *bases ? xstrndup(bases, strcspn(bases, "\n")) : xstrdup(image);
+}
+
 /* The image folder is noted before the disk is there, and counts as used from then on. bases: see keeper.h; the first
  * of them holds the backing file. */
 static int make_disk(const struct sandbox_spec *spec, const char *image, const char *bases, struct err *err)
 {
+	struct sandbox_size size;
+	CLEAN_FREE char *warm = vm_file(spec->paths, spec->id, WARM_SAVED);
 	CLEAN_FREE char *folder = vm_folder(spec->paths, spec->id);
 	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "image");
 	CLEAN_FREE char *disk = vm_file(spec->paths, spec->id, "disk.qcow2");
 	CLEAN_FREE char *line = xasprintf("%s\n", image);
 	CLEAN_FREE char *list = vm_file(spec->paths, spec->id, "bases");
-	CLEAN_FREE char *base = *bases ? xasprintf("%.*s/disk.qcow2", (int)strcspn(bases, "\n"), bases)
-				       : xasprintf("%s/disk.qcow2", image);
+	CLEAN_FREE char *base = base_folder(image, bases);
+	CLEAN_FREE char *base_disk = xasprintf("%s/disk.qcow2", base);
 	int rc = file_write(note, line, strlen(line), 0600, err);
 	if (!rc)
 		rc = image_use(image, folder, err);
 	if (!rc)
 		rc = file_write(list, bases, strlen(bases), 0600, err);
-	return rc ? rc : make_overlay(base, disk, err);
+	if (rc)
+		return rc;
+	/* whatever keeps it from being a copy, it can be an empty one */
+	if (!spec->pristine && !sandbox_size(spec->size, &size) && !warm_copy(base, &size, disk, warm, NULL))
+		return 0;
+	return make_overlay(base_disk, disk, err);
 }
 
 static int create_from(const struct sandbox_spec *spec, struct err *err)
@@ -142,9 +156,23 @@ static int image_of(const struct sandbox_spec *spec, char **dir, struct err *err
 	return rc;
 }
 
-/* Starts a keeper and waits until its QEMU runs. from: a file of memory that it starts from, or NULL; clone: others
- * start from it, too. */
-static int start(const struct sandbox_spec *spec, const char *from, bool clone, struct err *err)
+/* The folder with the disk that the VM's disk lies on; malloc'd. */
+static int base_of(const struct sandbox_spec *spec, char **dir, struct err *err)
+{
+	CLEAN_BUF struct buf bases = BUF_INIT;
+	CLEAN_FREE char *image = NULL;
+	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "bases");
+	int rc = image_of(spec, &image, err);
+	if (rc)
+		return rc;
+	file_read(note, &bases, 65536, NULL); /* none: the image alone */
+	*dir = base_folder(image, buf_str(&bases));
+	return 0;
+}
+
+/* Starts a keeper and waits until its QEMU runs. from: a file of memory that it starts from, or NULL; once: the file
+ * that has to be gone before the guest goes on. If that is another one, from is there for others, too. */
+static int start(const struct sandbox_spec *spec, const char *from, const char *once, struct err *err)
 {
 	struct sandbox_size size;
 	CLEAN_FREE char *image = NULL;
@@ -179,11 +207,21 @@ static int start(const struct sandbox_spec *spec, const char *from, bool clone, 
 			      cpus,
 			      "--memory",
 			      mib,
-			      from ? "--restore" : NULL,
-			      from,
-			      clone ? "--clone" : NULL,
-			      "yes",
-			      NULL};
+			      [24] = NULL};
+	size_t n = 14;
+	if (spec->pristine) {
+		argv[n++] = "--spare";
+		argv[n++] = "yes";
+	}
+	if (from) {
+		const char *const more[] = {"--restore", from, "--once", once};
+		memcpy(argv + n, more, sizeof more);
+		n += ARRAY_LEN(more);
+	}
+	if (from && strcmp(from, once) != 0) {
+		argv[n++] = "--clone";
+		argv[n++] = "yes";
+	}
 	CLEAN_FD int status = process_detach(argv, log, err);
 	if (status < 0)
 		return status;
@@ -292,25 +330,72 @@ static int take_over(const struct sandbox_spec *spec, struct err *err)
 	return rc;
 }
 
-/* From its memory, if it has any that can be used, else by booting. */
+/* From a file of memory. 1: that cannot be, and the VM has to boot; why says it. */
+static int begin_from(const struct sandbox_spec *spec, const char *memory, const char *once, int64_t deadline,
+		      struct err *err, char **why)
+{
+	struct err e = ERR_INIT;
+	int rc = start(spec, memory, once, &e);
+	rc = rc ? rc : await_boot(spec, deadline, &e);
+	if (!rc || !is_not_restored(&e))
+		return rc ? err_set(err, -rc, "%s", e.text) : 0;
+	if (!vm_lock_free(spec->paths, spec->id, STATUS_MS))
+		return err_set(err, EBUSY, "a VM that could not go on from its memory does not end");
+	rc = file_remove(once, err);
+	*why = xstrdup(strstr(e.text, KEEPER_NOT_RESTORED) + strlen(KEEPER_NOT_RESTORED));
+	return rc ? rc : 1;
+}
+
+static int wake(const struct sandbox_spec *spec, const char *memory, int64_t deadline, struct err *err)
+{
+	CLEAN_FREE char *why = NULL;
+	sandbox_say(spec, "waking the VM");
+	int rc = begin_from(spec, memory, memory, deadline, err, &why);
+	if (rc == 1)
+		sandbox_say(spec, "the VM boots, what ran in it is lost: its memory cannot be used: %s", why);
+	return rc;
+}
+
+/* A VM that has never run, from the memory of the one that its disk is a copy of. */
+static int begin_warm(const struct sandbox_spec *spec, const char *note, int64_t deadline, struct err *err)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	CLEAN_FREE char *disk = vm_file(spec->paths, spec->id, "disk.qcow2");
+	CLEAN_FREE char *base = NULL;
+	CLEAN_FREE char *why = NULL;
+	int rc = file_read(note, &b, 4096, err);
+	if (rc)
+		return rc;
+	CLEAN_FREE char *memory = xstrndup(buf_str(&b), strcspn(buf_str(&b), "\n"));
+	sandbox_say(spec, "starting the VM, a copy of one that has booted before");
+	rc = begin_from(spec, memory, note, deadline, err, &why);
+	if (rc != 1)
+		return rc;
+	sandbox_say(spec, "the VM boots: the copied memory cannot be used: %s", why);
+	warm_drop(memory);
+	rc = base_of(spec, &base, err);
+	CLEAN_FREE char *base_disk = xasprintf("%s/disk.qcow2", base);
+	rc = rc ? rc : make_overlay(base_disk, disk, err);
+	return rc ? rc : 1;
+}
+
+/* From memory, if there is any that can be used, else by booting. */
 static int begin(const struct sandbox_spec *spec, int64_t deadline, struct err *err)
 {
 	CLEAN_FREE char *memory = vm_file(spec->paths, spec->id, KEEPER_MEMORY);
-	if (file_exists(memory)) {
-		struct err why = ERR_INIT;
-		sandbox_say(spec, "waking the VM");
-		int rc = start(spec, memory, false, &why);
-		rc = rc ? rc : await_boot(spec, deadline, &why);
-		if (!rc || !is_not_restored(&why))
-			return rc ? err_set(err, -rc, "%s", why.text) : 0;
-		sandbox_say(spec, "the VM boots, what ran in it is lost: %s", strstr(why.text, KEEPER_NOT_RESTORED));
-		rc = vm_lock_free(spec->paths, spec->id, STATUS_MS) ? file_remove(memory, err) : -EBUSY;
-		if (rc)
-			return rc == -EBUSY ? err_set(err, EBUSY, "the VM that could not be woken does not end") : rc;
-	}
+	CLEAN_FREE char *warm = vm_file(spec->paths, spec->id, WARM_SAVED);
+	CLEAN_FREE char *base = NULL;
+	int rc = file_exists(memory) ? wake(spec, memory, deadline, err)
+		 : file_exists(warm) ? begin_warm(spec, warm, deadline, err)
+				     : 1;
+	if (rc != 1)
+		return rc;
 	sandbox_say(spec, "starting the VM");
-	int rc = start(spec, NULL, false, err);
-	return rc ? rc : await_boot(spec, deadline, err);
+	rc = start(spec, NULL, NULL, err);
+	rc = rc ? rc : await_boot(spec, deadline, err);
+	if (!rc && !spec->pristine && !base_of(spec, &base, NULL))
+		warm_begin(spec, base);
+	return rc;
 }
 
 static int up(const struct sandbox_spec *spec, struct err *err)

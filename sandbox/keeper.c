@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@
 #include "ram.h"
 #include "sandbox.h"
 #include "tsc.h"
+#include "warm.h"
 #include "wire.h"
 
 #define LOCK_WAIT_MS 5000 /* a QEMU whose keeper was killed is gone within moments */
@@ -39,7 +41,10 @@
 
 struct options {
 	const char *folder, *vmlinux, *initrd, *host;
-	const char *restore, *clone; /* start from a file of memory; that others start from, too */
+	const char *restore; /* file of memory to start from, or NULL */
+	const char *once;    /* file that has to be gone before the guest goes on */
+	const char *clone;   /* others start from that memory, too: the guest gets to be another machine */
+	const char *spare;   /* has only the time that nobody else wants */
 	int cpus, memory_mib;
 };
 
@@ -51,7 +56,8 @@ static int parse(int argc, char **argv, struct options *o)
 		const char *name, **value;
 	} known[] = {{"--folder", &o->folder},	 {"--vmlinux", &o->vmlinux}, {"--initrd", &o->initrd},
 		     {"--host", &o->host},	 {"--cpus", &cpus},	     {"--memory", &memory},
-		     {"--restore", &o->restore}, {"--clone", &o->clone}};
+		     {"--restore", &o->restore}, {"--clone", &o->clone},     {"--once", &o->once},
+		     {"--spare", &o->spare}};
 	int i = 0;
 	while (i < argc && argv[i][0] != '-')
 		i++;
@@ -404,7 +410,7 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 	console_init(&k->console, take_fd(&k->qemu.console), console);
 	k->qmp = qmp_new(take_fd(&k->qemu.qmp), &qmp_ops, k);
 	if (o->restore)
-		save_from(k, o->restore, o->clone != NULL);
+		save_from(k, o->restore, o->once, o->clone != NULL);
 	else
 		mux_port(k->mux, take_fd(&k->qemu.port));
 	return 0;
@@ -453,12 +459,16 @@ int sandbox_keeper_main(int argc, char **argv)
 	CLEAN_FD int lock = -1;
 	list_init(&k.clients);
 	save_init(&k);
+	if (argc > 2 && !strcmp(argv[1], WARM_VERB))
+		return warm_main(argc - 2, argv + 2);
 	if (fcntl(KEEPER_STATUS_FD, F_SETFD, FD_CLOEXEC) || parse(argc, argv, &o)) {
 		log_error("%s is started by berthfs itself", KEEPER_VERB);
 		return 64;
 	}
 	umask(077);
 	setsid();
+	if (o.spare)
+		sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
 	k.folder = o.folder;
 	k.host = o.host;
 	int rc = take_lock(o.folder, &lock, &err);

@@ -14,6 +14,9 @@
  *	memory       the VM's memory (ram.h) while it hibernates, gone before the guest goes on: while it is there the
  *	             disk is in step with it, and must not be run in any other way
  *
+ *	warm         the VM has never run: its disk is a copy, in step with the file of memory that is named here. Gone
+ *	             before the guest goes on
+ *
  * The keeper listens on its socket, RUNTIME/ID.sock (0600, same user only). A client sends one line and gets "ok\n" or
  * "error WORDS\n" first:
  *	tool      then the connection is a stream to the tool daemon; waits while the VM boots, a paused one goes on

@@ -51,9 +51,10 @@ void save_key(struct keeper *k, const struct qemu_spec *spec)
 	k->save.tmp = xasprintf("%s.new", k->save.path);
 }
 
-void save_from(struct keeper *k, const char *path, bool clone)
+void save_from(struct keeper *k, const char *path, const char *once, bool clone)
 {
 	k->save.from = xstrdup(path);
+	k->save.once = xstrdup(once);
 	k->save.clone = clone;
 	enter(k, SAVE_FIND);
 }
@@ -342,7 +343,7 @@ static void step_load(struct keeper *k)
 static void step_go(struct keeper *k)
 {
 	struct err err = ERR_INIT;
-	if (!k->save.clone && file_remove(k->save.from, &err)) {
+	if (k->save.once && file_remove(k->save.once, &err)) {
 		fail(k, &err);
 		return;
 	}
@@ -413,6 +414,7 @@ void save_finish(struct keeper *k)
 	fd_close(&s->ended);
 	wire_reader_release(&s->answer);
 	free(s->from);
+	free(s->once);
 	free(s->tmp);
 	free(s->path);
 	free(s->key);

@@ -35,7 +35,8 @@ struct save {
 	struct err why;	  /* words of the last failure */
 	int ram, state;	  /* the guest's memory, the state of its devices: memfds; -1 */
 	char *from;	  /* file that the VM starts from, or NULL */
-	bool clone;	  /* others start from it, too: it stays, and the guest becomes another machine */
+	char *once;	  /* file that has to be gone before the guest goes on, or NULL */
+	bool clone;	  /* others start from it, too: the guest becomes another machine */
 	char *tmp, *path; /* file that is written */
 	char *key;
 	/* the helper */
@@ -56,8 +57,9 @@ void save_init(struct keeper *k);
 /* What such a VM is, for its file. */
 struct qemu_spec;
 void save_key(struct keeper *k, const struct qemu_spec *spec);
-/* The VM starts from that file. */
-void save_from(struct keeper *k, const char *path, bool clone);
+/* The VM starts from that file of memory; once (or NULL) is gone before its guest goes on; clone: as another machine.
+ */
+void save_from(struct keeper *k, const char *path, const char *once, bool clone);
 /* Begins to hibernate. -errno with words if that cannot be. */
 int save_begin(struct keeper *k, struct err *err);
 bool save_restoring(const struct keeper *k);

@@ -45,6 +45,7 @@ struct sandbox_spec {
 	/* Folder that sandbox_save() has filled: a sandbox that has no disk yet starts as that one was. NULL: from the
 	 * base image. It has to stay as long as the sandbox. */
 	const char *template;
+	bool pristine;		   /* to be copied: always boots, with what time nobody else wants */
 	int boot_timeout_ms;	   /* from start to the first answer of the tool daemon */
 	const atomic_bool *cancel; /* or NULL; true ends the call with -ECANCELED */
 	/* The gateway's unix socket of this sandbox, absolute: what connects to the gateway's address inside
@@ -62,10 +63,12 @@ struct sandbox_spec {
  * the machine and never starts anything. -EOPNOTSUPP for kinds that are not built yet. */
 int sandbox_possible(const char *kind, struct err *err);
 
-/* Makes the sandbox if there is none, starts it if it is down (from its memory if it hibernates; where that cannot be
- * used progress says why, and it boots), takes it over if it runs already, paused or not. Builds the base
- * image first when there is none (progress says so). On a boot that does not end in time the console's last lines are
- * given to progress and the error is -ETIMEDOUT. -ENOSPC for a full disk. */
+/* Makes the sandbox if there is none (as a copy of one that was booted before, memory and all, where there is one; it
+ * gets time, random numbers, machine id and name of its own before anything of it is used), starts it if it is down
+ * (from its memory if it hibernates; where that cannot be used progress says why, and it boots), takes it over if it
+ * runs already, paused or not. Builds the base image first when there is none (progress says so). On a boot that does
+ * not end in time the console's last lines are given to progress and the error is -ETIMEDOUT. -ENOSPC for a full disk.
+ */
 int sandbox_up(const struct sandbox_spec *spec, struct err *err);
 enum sandbox_state sandbox_state(const struct paths *paths, const char *kind, int64_t id);
 /* A unix socket that takes connections as long as the sandbox's processes live, also for whoever knows nothing of

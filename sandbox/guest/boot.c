@@ -218,7 +218,10 @@ static void set_machine_id(bool fresh)
 /* The session's name. In hosts as well, since sudo looks itself up. */
 void boot_identity(const char *name, bool fresh)
 {
-	set_machine_id(fresh);
+	CLEAN_BUF struct buf old = BUF_INIT;
+	bool other = file_read("/etc/hostname", &old, 256, NULL) || strcspn(buf_str(&old), "\n") != strlen(name) ||
+		     strncmp(buf_str(&old), name, strlen(name)) != 0;
+	set_machine_id(fresh || other); /* a disk that began as another machine's has that one's */
 	if (!*name)
 		return;
 	sethostname(name, strlen(name));

@@ -1,0 +1,321 @@
+/* Warm starts of real VMs: the first one boots, others are copies of it, and no two are alike. With images of its own,
+ * which are links to the machine's. time limit: 900 s */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/base/child.h"
+#include "backend/base/clock.h"
+#include "backend/base/fd.h"
+#include "backend/base/mem.h"
+#include "sandbox/image.h"
+#include "sandbox/keeper.h"
+#include "sandbox/warm.h"
+#include "tests/unit/check.h"
+#include "vm.h"
+
+#define BOOT_MS 120000
+#define MAKE_MS 300000
+#define CLONES	8
+#define LONG	50 /* with LONG=1 in the environment */
+
+static char *warm_folder; /* IMAGE/warm */
+
+static void show(const struct err *err)
+{
+	printf("# %s\n%s", err->text, buf_str(&here.progress));
+}
+
+static bool must_up(int64_t id)
+{
+	struct err err = ERR_INIT;
+	int rc = up(id, BOOT_MS, &err);
+	CHECK_INT(rc, 0);
+	if (rc)
+		show(&err);
+	return !rc;
+}
+
+static bool said(const char *words)
+{
+	return strstr(buf_str(&here.progress), words) != NULL;
+}
+
+static void must_destroy(int64_t id)
+{
+	struct err err = ERR_INIT;
+	CHECK_INT(sandbox_destroy(&here.paths, "vm", id, &err), 0);
+}
+
+/* The memory of the one that copies start from, or NULL; malloc'd. */
+static char *saved(void)
+{
+	DIR *d = opendir(warm_folder);
+	char *found = NULL;
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (!found && e->d_name[0] >= '1' && e->d_name[0] <= '9')
+			found = xasprintf("%s/%s/" KEEPER_MEMORY, warm_folder, e->d_name);
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static bool made(void)
+{
+	for (int64_t end = clock_mono_ms() + MAKE_MS; clock_mono_ms() < end; clock_sleep_ms(50)) {
+		CLEAN_FREE char *memory = saved();
+		CLEAN_FREE char *work = xasprintf("%s/work", warm_folder);
+		if (memory && !file_exists(work))
+			return true;
+	}
+	return false;
+}
+
+/* There is one to copy; a VM that had to boot for that is gone again. */
+static bool must_be_made(void)
+{
+	CLEAN_FREE char *memory = saved();
+	if (memory)
+		return true;
+	must_up(100);
+	CHECK(made());
+	must_destroy(100);
+	return !check_failed;
+}
+
+TEST(the_first_boots_and_the_next_is_a_copy)
+{
+	CLEAN_BUF struct buf out = BUF_INIT;
+	CLEAN_FREE char *note = xasprintf("%s/sandboxes/2/" WARM_SAVED, here.paths.state);
+	if (!must_up(1))
+		return;
+	CHECK(!said("a copy"));
+	CHECK(made());
+	int64_t start = clock_mono_ms();
+	if (!must_up(2))
+		return;
+	CHECK_INT(shell(2, "echo first >f; id -un; hostname; pwd", &out), 0);
+	printf("# a copy, up and used after %lld ms\n", (long long)(clock_mono_ms() - start));
+	CHECK_STR(buf_str(&out), "agent\ntest-box\n/home/agent\n");
+	CHECK(said("a copy of one that has booted before"));
+	CHECK(!file_exists(note));
+	CHECK_INT(shell(2, "date +%s", &out), 0);
+	CHECK(llabs(atoll(buf_str(&out)) - clock_real_ms() / 1000) <= 2);
+	CHECK_INT(shell(2,
+			"cat /etc/hostname; grep -c test-box /etc/hosts; sudo -n id -u; ls /var/lib/berthfs/jobs/run | "
+			"grep -c .",
+			&out),
+		  0);
+	CHECK_STR(buf_str(&out), "test-box\n1\n0\n1\n");
+	/* from now on it is a VM like any other: it boots from its own disk */
+	struct err err = ERR_INIT;
+	CHECK_INT(sandbox_down(&here.paths, "vm", 2, &err), 0);
+	must_up(2);
+	CHECK(!said("a copy"));
+	CHECK_INT(shell(2, "cat f", &out), 0);
+	CHECK_STR(buf_str(&out), "first\n");
+	CHECK_INT(sandbox_hibernate(&here.paths, "vm", 2, &err), 0);
+	must_up(2);
+	CHECK(said("waking"));
+	must_destroy(1);
+	must_destroy(2);
+}
+
+/* ---- no two are alike ---- */
+
+static const char *const secrets[] = {
+	"head -c 16 /dev/urandom | od -An -tx1",
+	"cat /proc/sys/kernel/random/uuid",
+	"cat /proc/sys/kernel/random/boot_id",
+	"cat /etc/machine-id",
+	"python3 -c 'import os, random; print(os.urandom(8).hex(), random.getrandbits(64))'",
+	"mktemp -u XXXXXXXXXXXX",
+	"od -An -tx1 /proc/self/auxv >/dev/null; python3 -c 'import secrets; print(secrets.token_hex())'",
+};
+
+static void *clone_one(void *arg)
+{
+	struct sandbox_spec spec = {.paths = &here.paths,
+				    .kind = "vm",
+				    .id = (int64_t)(intptr_t)arg,
+				    .name = "clone",
+				    .size = "mini",
+				    .boot_timeout_ms = BOOT_MS};
+	struct err err = ERR_INIT;
+	int rc = sandbox_up(&spec, &err);
+	if (rc)
+		printf("# clone: %s\n", err.text);
+	return (void *)(intptr_t)rc;
+}
+
+static void compare(char **all, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int j = i + 1; j < n; j++)
+			if (!*all[i] || !strcmp(all[i], all[j])) {
+				check_failed = 1;
+				printf("# %d and %d have both: %s", i, j, all[i]);
+			}
+}
+
+TEST(no_two_are_alike)
+{
+	int n = getenv("LONG") ? LONG : CLONES, at_once = 4;
+	pthread_t threads[LONG];
+	if (!must_be_made())
+		return;
+	for (int i = 0; i < n; i += at_once) {
+		for (int j = i; j < i + at_once && j < n; j++)
+			pthread_create(&threads[j], NULL, clone_one, (void *)(intptr_t)(200 + j));
+		for (int j = i; j < i + at_once && j < n; j++) {
+			void *rc;
+			pthread_join(threads[j], &rc);
+			CHECK(rc == NULL);
+		}
+	}
+	for (size_t s = 0; s < ARRAY_LEN(secrets) && !check_failed; s++) {
+		char *all[LONG];
+		CLEAN_BUF struct buf out = BUF_INIT;
+		for (int i = 0; i < n; i++) {
+			CHECK_INT(shell(200 + i, secrets[s], &out), 0);
+			all[i] = xstrdup(buf_str(&out));
+		}
+		compare(all, n);
+		for (int i = 0; i < n; i++)
+			free(all[i]);
+	}
+	for (int i = 0; i < n; i++)
+		must_destroy(200 + i);
+}
+
+/* ---- what is damaged or cut off ---- */
+
+TEST(damage_boots_cold_and_another_is_made)
+{
+	if (!must_be_made())
+		return;
+	CLEAN_FREE char *memory = saved();
+	CLEAN_FD int fd = open(memory, O_WRONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && pwrite(fd, "damage", 6, 1 << 20) == 6);
+	must_up(3);
+	CHECK(said("the copied memory cannot be used"));
+	CHECK(said("is damaged"));
+	CHECK(!file_exists(memory));
+	CLEAN_BUF struct buf out = BUF_INIT;
+	CHECK_INT(shell(3, "hostname", &out), 0);
+	CHECK_STR(buf_str(&out), "test-box\n");
+	CHECK(made());
+	must_destroy(3);
+}
+
+struct killer {
+	bool qemu;
+	int ms;
+};
+
+static void *kill_one(void *arg)
+{
+	struct killer *k = arg;
+	int pid = 0;
+	clock_sleep_ms(k->ms);
+	if (count(k->qemu, 4, &pid))
+		kill(pid, SIGKILL);
+	return NULL;
+}
+
+TEST(killed_at_any_moment)
+{
+	static const int moments[] = {10, 60, 120, 200, 300, 450};
+	CLEAN_BUF struct buf out = BUF_INIT;
+	if (!must_be_made())
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(moments); i++) {
+		struct killer k = {i % 2, moments[i]};
+		struct err err = ERR_INIT;
+		pthread_t killer;
+		pthread_create(&killer, NULL, kill_one, &k);
+		int rc = up(4, BOOT_MS, &err);
+		pthread_join(killer, NULL);
+		printf("# after %d ms: %s\n", k.ms, rc ? err.text : "up");
+		CHECK(!rc || err.text[0]);
+		if (!must_up(4))
+			return;
+		CHECK_INT(shell(4, "sudo touch /x && hostname", &out), 0);
+		CHECK_STR(buf_str(&out), "test-box\n");
+		must_destroy(4);
+	}
+}
+
+/* The one that makes it ends with the VM that it was begun for, and leaves nothing that could be taken for whole. */
+TEST(making_ends_with_its_vm)
+{
+	CLEAN_FREE char *work = xasprintf("%s/work", warm_folder);
+	CLEAN_FREE char *memory = saved();
+	if (memory)
+		warm_drop(memory);
+	for (int i = 0; i < 2; i++) {
+		must_up(5);
+		for (int64_t end = clock_mono_ms() + BOOT_MS; !file_exists(work) && clock_mono_ms() < end;)
+			clock_sleep_ms(10);
+		CHECK(file_exists(work));
+		clock_sleep_ms(i * 700);
+		must_destroy(5);
+		for (int64_t end = clock_mono_ms() + BOOT_MS; file_exists(work) && clock_mono_ms() < end;)
+			clock_sleep_ms(10);
+		CHECK(!file_exists(work));
+		CLEAN_FREE char *none = saved();
+		CHECK(none == NULL || i == 1);
+	}
+}
+
+/* Images of this test alone. */
+static int own_images(void)
+{
+	struct image im = {0};
+	if (image_current(&here.paths, &im, NULL))
+		return 1;
+	CLEAN_FREE char *cache = xasprintf("%s/cache", here.root);
+	CLEAN_FREE char *images = xasprintf("%s/images", cache);
+	const char *argv[] = {"sh",
+			      "-c",
+			      "mkdir -p \"$2\" && { cp -al \"$1\" \"$2\" 2>/dev/null || cp -a \"$1\" \"$2\"; } && rm "
+			      "-rf \"$2/$3/warm\" "
+			      "\"$2/$3/users\" && mkdir \"$2/$3/users\"",
+			      "sh",
+			      im.dir,
+			      images,
+			      im.name,
+			      NULL};
+	int rc = child_run(&(struct child){.argv = argv, .timeout_ms = 300000}, NULL);
+	warm_folder = xasprintf("%s/%s/warm", images, im.name);
+	image_release(&im);
+	free(here.paths.cache);
+	here.paths.cache = take(cache);
+	return rc;
+}
+
+int run_tests(void);
+#define main run_tests
+CHECK_MAIN()
+#undef main
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], KEEPER_VERB))
+		return sandbox_keeper_main(argc - 1, argv + 1);
+	int rc = instance_begin();
+	if (!rc)
+		rc = own_images();
+	if (!rc)
+		rc = run_tests();
+	instance_end();
+	free(warm_folder);
+	return rc;
+}
