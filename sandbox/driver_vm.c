@@ -559,6 +559,7 @@ const struct driver driver_vm = {.kind = "vm",
 				 .down = down,
 				 .hibernate = hibernate,
 				 .destroy = destroy,
+				 .copy = vm_copy,
 				 .describe = describe,
 				 .save = save,
 				 .ssh = ssh};

@@ -79,6 +79,10 @@ void keeper_phase(struct keeper *k, enum vm_phase phase)
 {
 	k->changed |= k->phase != phase;
 	k->phase = phase;
+	if (phase == VM_RUNNING) {
+		CLEAN_FREE char *fresh = xasprintf("%s/" KEEPER_FRESH, k->folder);
+		unlink(fresh); /* it has an identity of its own by now */
+	}
 }
 
 /* The guest opens a stream: only ever to the gateway. A guest may ask as often as it likes: one line of the log each
@@ -378,6 +382,7 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 	CLEAN_FREE char *ended = xasprintf("%s/ended", o->folder);
 	CLEAN_FREE char *self = xasprintf("%d %llu\n", (int)getpid(), process_start(getpid()));
 	CLEAN_FREE char *note = xasprintf("%s/bases", o->folder);
+	CLEAN_FREE char *fresh = xasprintf("%s/" KEEPER_FRESH, o->folder);
 	CLEAN_BUF struct buf bases = BUF_INIT;
 	file_read(note, &bases, 65536, NULL); /* none: the disk lies on the image alone */
 	struct qemu_spec spec = {.vmlinux = o->vmlinux,
@@ -385,6 +390,7 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 				 .disk = disk,
 				 .bases = buf_str(&bases),
 				 .host = o->host,
+				 .fresh = file_exists(fresh),
 				 .cpus = o->cpus,
 				 .memory_mib = o->memory_mib,
 				 .incoming = o->restore != NULL,

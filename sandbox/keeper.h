@@ -4,12 +4,16 @@
  *	disk.qcow2   the overlay; its backing file is in the image folder, or in that of a template
  *	bases        the folders of templates that the disk lies on, nearest first, one a line; none: only the image
  *	image        the image folder it was made from, one line
+ *	fresh        there as long as the disk has the identity of the machine that it was copied from
+ *	saves/K.qcow2 copies of the disk: snapshots
  *	lock         flock, held by the keeper and inherited by QEMU: whoever wants to run this disk needs it first
  *	socket       path of the socket that the keeper listens on, one line; SIGHUP makes it read this again
  *	net          the gateway's socket of this sandbox, one line (net.h); none: the guest's net streams are refused
  *	keeper.pid   "PID STARTTIME\n", the keeper (start time: field 22 of /proc/PID/stat)
  *	keeper.log   what keeper and QEMU have to say about themselves; last start only
  *	console.log  the serial console, bounded, last start only
+ *	fresh        there as long as the disk has the identity of the machine that it was copied from
+ *	saves/       copies of the disk, NAME.qcow2
  *	ended        how the last run ended, one line
  *	memory       the VM's memory (ram.h) while it hibernates, gone before the guest goes on: while it is there the
  *	             disk is in step with it, and must not be run in any other way
@@ -27,6 +31,7 @@
  *	pause     the guest is stopped as it is; "error busy: WORDS" while a stream to it is open
  *	hibernate the memory is saved, then QEMU ends; answered when it has ended; it goes on if that fails. "error
  *	          busy: WORDS" as with pause
+ *	hold      the guest stands still, whoever is connected, as long as this client stays; for a copy of the disk
  *	poweroff  clean power-off; answered when QEMU has ended, then one line: how
  *	kill      QEMU is killed; answered when it has ended
  *	console   then the last 8 KiB of the serial console */
@@ -38,4 +43,5 @@
 #define KEEPER_MEMORY	    "memory"
 /* How the words begin with which a VM ends that was to go on from saved memory and has not: it can be booted. */
 #define KEEPER_NOT_RESTORED "its memory cannot be restored: "
+#define KEEPER_FRESH	    "fresh"
 #define KEEPER_STATUS_FD    3 /* the keeper writes "ok\n" or "error WORDS\n" here once QEMU runs, then closes it */

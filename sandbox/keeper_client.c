@@ -20,6 +20,7 @@ enum client_wait {
 	WAIT_LINE,    /* it has not said what it wants */
 	WAIT_RUNNING, /* once the tool daemon can be reached */
 	WAIT_PAUSED,  /* once the guest has stopped */
+	WAIT_HELD,    /* the same; and it stands still as long as the client is there */
 	WAIT_ENDED,   /* once QEMU has ended */
 	WAIT_SAVED,   /* the same, or once it is known that it hibernates not */
 };
@@ -29,12 +30,15 @@ struct client {
 	int fd;
 	enum client_wait wait;
 	const char *stream; /* WAIT_RUNNING: kind of the stream that it becomes, or NULL */
+	bool told;	    /* WAIT_HELD: it has been answered */
 	char line[LINE_MAX_BYTES + 1];
 	size_t n;
 };
 
 static void drop(struct keeper *k, struct client *c)
 {
+	if (c->wait == WAIT_HELD)
+		keeper_let_go(k);
 	list_remove(&c->link);
 	fd_close(&c->fd);
 	free(c);
@@ -120,6 +124,26 @@ static void verb_pause(struct keeper *k, struct client *c)
 		answer(k, c, "ok", "", 0);
 }
 
+static void answer_held(struct keeper *k, struct client *c)
+{
+	c->told = true;
+	if (send(c->fd, "ok\n", 3, MSG_NOSIGNAL | MSG_DONTWAIT) != 3)
+		drop(k, c);
+}
+
+static void verb_hold(struct keeper *k, struct client *c)
+{
+	const char *why = keeper_hold(k);
+	CLEAN_FREE char *words = xasprintf("error %s", why ? why : "");
+	if (why) {
+		answer(k, c, words, "", 0);
+		return;
+	}
+	c->wait = WAIT_HELD;
+	if (k->motion == VM_PAUSED)
+		answer_held(k, c);
+}
+
 static void verb_poweroff(struct keeper *k, struct client *c)
 {
 	c->wait = WAIT_ENDED;
@@ -153,9 +177,9 @@ static const struct {
 	const char *name;
 	void (*run)(struct keeper *k, struct client *c);
 } verbs[] = {
-	{"tool", verb_tool},	   {"ssh", verb_ssh},		{"wait", verb_wait},
-	{"status", verb_status},   {"poweroff", verb_poweroff}, {"kill", verb_kill},
-	{"console", verb_console}, {"pause", verb_pause},	{"hibernate", verb_hibernate},
+	{"tool", verb_tool},	       {"ssh", verb_ssh},   {"wait", verb_wait},       {"status", verb_status},
+	{"poweroff", verb_poweroff},   {"kill", verb_kill}, {"console", verb_console}, {"pause", verb_pause},
+	{"hibernate", verb_hibernate}, {"hold", verb_hold},
 };
 
 static void obey(struct keeper *k, struct client *c)
@@ -250,6 +274,10 @@ void clients_phase(struct keeper *k)
 			answer(k, c, not, "", 0);
 		else if (ended && c->wait != WAIT_LINE)
 			answer(k, c, gone, "", 0);
+		else if (c->wait == WAIT_HELD && k->motion == VM_PAUSED && !c->told)
+			answer_held(k, c);
+		else if (c->wait == WAIT_HELD && k->motion != VM_PAUSING && !c->told)
+			drop(k, c); /* it could not be stopped: an end without an answer */
 		else if (c->wait == WAIT_PAUSED && k->motion == VM_PAUSED)
 			answer(k, c, "ok", "", 0);
 		else if (c->wait == WAIT_PAUSED && k->motion == VM_GOING && *k->stuck)

@@ -1,5 +1,6 @@
 /* The keeper's part in pausing its VM: QEMU stops the guest's processors and lets them go on. Runs on the keeper's only
- * thread and never blocks: QEMU's answers come later. Must never stop a guest while somebody is connected to it. */
+ * thread and never blocks: QEMU's answers come later. Must never
+ * stop a guest while somebody is connected to it, but for the moment of a copy of its disk. */
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -43,6 +44,8 @@ const char *keeper_pause(struct keeper *k)
 		return k->phase == VM_BOOTING ? KEEPER_BUSY "the VM is starting" : "the VM is powering off";
 	if (k->stalled)
 		return KEEPER_BUSY "the VM waits for room on the host's disk";
+	if (k->holds)
+		return KEEPER_BUSY "its disk is being copied";
 	if (keeper_resting(k))
 		return NULL;
 	if (k->motion == VM_RESUMING || mux_streams(k->mux) > mux_guest_streams(k->mux))
@@ -99,6 +102,33 @@ void keeper_resume(struct keeper *k)
 {
 	if (!keeper_resting(k))
 		return;
+	if (k->holds) {
+		k->hold_over = true;
+		return;
+	}
 	move(k, VM_RESUMING);
 	qmp_execute(k->qmp, "cont", NULL, gone_on, k);
+}
+
+/* ---- standing still, for a copy of the disk ---- */
+
+const char *keeper_hold(struct keeper *k)
+{
+	if (k->phase != VM_RUNNING || k->motion == VM_RESUMING)
+		return KEEPER_BUSY "the VM is starting, stopping or waking";
+	if (k->stalled)
+		return KEEPER_BUSY "the VM waits for room on the host's disk";
+	if (!k->holds++)
+		k->hold_over = k->motion == VM_GOING;
+	if (k->motion == VM_GOING) {
+		move(k, VM_PAUSING);
+		qmp_execute(k->qmp, "stop", NULL, stopped, k);
+	}
+	return NULL;
+}
+
+void keeper_let_go(struct keeper *k)
+{
+	if (!--k->holds && k->hold_over && k->phase == VM_RUNNING)
+		keeper_resume(k);
 }

@@ -41,9 +41,11 @@ struct keeper {
 	char *net;    /* the file that names the gateway's socket; malloc'd */
 	bool net_failed;
 	int listener, signals;
-	int clock;		  /* our end of the stream that tells the guest the time; -1: none */
-	char stuck[700];	  /* why the guest did not stop or go on, until the clients have been told */
-	int power;		  /* our end of the stream that asked the guest to power off */
+	int holds;	 /* clients that want the guest to stand still; whoever wants it to run waits for them */
+	bool hold_over;	 /* once they have gone it goes on */
+	int clock;	 /* our end of the stream that tells the guest the time; -1: none */
+	char stuck[700]; /* why the guest did not stop or go on, until the clients have been told */
+	int power;	 /* our end of the stream that asked the guest to power off */
 	int64_t stop_at, kill_at; /* while stopping: QEMU is told to quit, is killed (mono ms) */
 	int64_t retry_at;	  /* stalled: try to go on */
 	struct list clients;	  /* that have not been answered */
@@ -59,8 +61,11 @@ void keeper_phase(struct keeper *k, enum vm_phase phase);
 
 /* keeper_pause.c. Stops the guest; the motion changes when QEMU has done it. The reason why not, or NULL. */
 const char *keeper_pause(struct keeper *k);
-void keeper_resume(struct keeper *k);	      /* a guest that is paused, or just being so, goes on; else nothing */
-bool keeper_resting(const struct keeper *k);  /* paused, or just being so */
+void keeper_resume(struct keeper *k);	     /* a guest that is paused, or just being so, goes on; else nothing */
+bool keeper_resting(const struct keeper *k); /* paused, or just being so */
+/* The guest stands still until it is let go, whoever is connected. The reason why not, or NULL. */
+const char *keeper_hold(struct keeper *k);
+void keeper_let_go(struct keeper *k);
 void keeper_clock_answered(struct keeper *k); /* k->clock can be read */
 
 #define CLIENTS_MAX 64 /* waiting at once; streams in use do not count */

@@ -69,8 +69,8 @@ static char *kernel_line(const struct qemu_spec *s)
 	return xasprintf(
 		"console=ttyS0%s reboot=t panic=-1 quiet loglevel=1 random.trust_cpu=on mitigations=off audit=0 "
 		"nowatchdog no_timer_check cryptomgr.notests rcupdate.rcu_expedited=1 berthfs.host=%s "
-		"berthfs.time=%lld",
-		tsc, s->host, (long long)clock_real_ms());
+		"berthfs.time=%lld%s",
+		tsc, s->host, (long long)clock_real_ms(), s->fresh ? " berthfs.fresh=1" : "");
 }
 
 /* What the guest sees, but for its size. */

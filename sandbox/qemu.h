@@ -14,6 +14,7 @@ struct qemu_spec {
 	const char *disk;	      /* qcow2; absolute */
 	const char *bases;	      /* folders that its backing files are in beside that of vmlinux, one a line */
 	const char *host;	      /* host name of the guest */
+	bool fresh;		      /* the disk has another machine's identity: the guest gives itself its own */
 	int cpus, memory_mib;
 	long khz;      /* of the host's time stamp counter (tsc.h), as the guest is told it; 0: not told */
 	bool incoming; /* does not boot: waits for a state of its devices (QMP migrate-incoming, then cont) */

@@ -6,6 +6,9 @@ char *vm_folder(const struct paths *paths, int64_t id);			/* malloc'd */
 char *vm_file(const struct paths *paths, int64_t id, const char *name); /* malloc'd */
 bool vm_cancelled(const struct sandbox_spec *spec);			/* NULL: no */
 
+/* vm_copy.c: sandbox_copy() of this kind. */
+int vm_copy(const struct sandbox_copy *c, struct err *err);
+
 /* Reads until the end of the stream, or of the first line. spec (or NULL) may cancel. */
 int vm_receive(int fd, bool to_end, int64_t deadline, const struct sandbox_spec *spec, struct buf *out,
 	       struct err *err);

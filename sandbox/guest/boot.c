@@ -304,7 +304,8 @@ void boot_up(void)
 	loopback_up();
 	if (!boot_option("berthfs.host", text, sizeof text))
 		*text = 0;
-	boot_identity(text, false);
+	char fresh[8];
+	boot_identity(text, boot_option("berthfs.fresh", fresh, sizeof fresh));
 	if (boot_option("berthfs.time", text, sizeof text))
 		boot_set_clock(strtoll(text, NULL, 10), CLOCK_OFF_MS);
 }
