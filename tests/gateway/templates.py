@@ -21,7 +21,7 @@ for name in [n for n in gw.env if n.lower().startswith(("npm_config", "pip_"))]:
 for d in (M, P, gw.dir + "/home", gw.dir + "/config/berthfs", FILES + "/simple/berthtest"):
     os.makedirs(d, exist_ok=True)
 open(gw.dir + "/gitconfig", "w").write("[user]\nname=t\nemail=t@example.org\n")
-open(gw.dir + "/config/berthfs/config", "w").write("sandbox = %s\nsandbox.allow-dir = yes\nsize = mini\nsandbox.boot-timeout = 300\n" % KIND)
+open(gw.dir + "/config/berthfs/config", "w").write("sandbox = %s\nsandbox.allow-dir = yes\nsize = mini\nsandbox.boot-timeout = 120\n" % KIND)
 
 
 def sh(*argv, **more):
