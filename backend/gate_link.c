@@ -19,6 +19,7 @@
 #include "backend/base/mem.h"
 #include "gate_private.h"
 #include "sandbox/sandbox.h"
+#include "template.h"
 
 #define GAP_MS	   100	 /* between two looks at a busy gateway */
 #define AGES_MS	   60000 /* ages in `tokens` are told in minutes */
@@ -300,8 +301,9 @@ static bool sandbox_is_up(struct gate_link *l)
 	bool up = false;
 	int rc = db_query(l->db, &r, NULL,
 			  "SELECT id, sandbox FROM sessions WHERE sandbox_state LIKE '% running%' OR "
-			  "sandbox_state LIKE '% paused%'",
-			  "");
+			  "sandbox_state LIKE '% paused%' UNION ALL SELECT id + ?, kind FROM templates WHERE "
+			  "state='building'",
+			  "i", TEMPLATE_SANDBOX);
 	while (!rc && !up && rows_next(&r)) {
 		enum sandbox_state state = sandbox_state(l->b->paths, row_text(&r, 1), row_int(&r, 0));
 		up = state == SANDBOX_RUNNING || state == SANDBOX_PAUSED;

@@ -57,3 +57,15 @@ if have inotifywait; then
 else
 	skip watchers "no inotifywait"
 fi
+
+# ---- the daemon ends while one is built: what the setup fetches comes by the gateway, which stays
+printf 'echo setting up\nwhile [ ! -e "%s/go2" ]; do sleep 0.1; done\necho end\n' "$T" >"$P/.agents/setup"
+(cd "$P" && git commit -qam slow && echo hello >"$S/new/slow")
+within 60 grep -q "^preparing installing" "$S/slow/status" || not_ok "it is being built"
+within 60 grep -q "^gateway running" "$M/status" || not_ok "the gateway runs"
+stop || not_ok "it is unmounted"
+check "the gateway stays for the build" [ -n "$(gateway_pid)" ]
+start || exit 1
+touch "$T/go2"
+check "the next daemon goes on with it" timeout 60 cat "$S/slow/wait/idle" >/dev/null
+equal "the setup ran once" "$(cat "$M"/templates/*/log | grep -c '^setting up$')" 1
