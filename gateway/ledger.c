@@ -321,12 +321,14 @@ bool ledger_write(struct ledger *l, struct ledger_record *list)
 	if (free_for_caller(l)) {
 		int64_t from = clock_mono_us();
 		sqlite3_busy_timeout(l->db, 0);
+		sqlite3_wal_autocheckpoint(l->db, 0);
 		written = !ledger_commit(l, list, false, NULL);
 		if (written)
 			ledger_show(l, false);
 		if (clock_mono_us() - from > SLOW_US)
 			l->slow_until = from / 1000 + SLOW_MS;
 		sqlite3_busy_timeout(l->db, LEDGER_BUSY_MS);
+		sqlite3_wal_autocheckpoint(l->db, LEDGER_WAL_PAGES);
 	}
 	pthread_mutex_unlock(&l->writing);
 	return written;

@@ -37,7 +37,8 @@ static int open_db(struct ledger *l, struct err *err)
 		return err_set(err, EIO, "cannot open %s: %s", path, sqlite3_errmsg(l->db));
 	chmod(path, 0600);
 	sqlite3_busy_timeout(l->db, LEDGER_BUSY_MS);
-	int rc = ledger_exec(l, "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=20000", err);
+	int rc = ledger_exec(l, "PRAGMA journal_mode=WAL", err);
+	sqlite3_wal_autocheckpoint(l->db, LEDGER_WAL_PAGES);
 	if (!rc)
 		rc = ledger_set_sync(l, err);
 	if (!rc)

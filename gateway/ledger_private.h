@@ -53,6 +53,7 @@ void ledger_sync_note(struct ledger_sync *s, uint64_t from, uint64_t to, char *c
 
 /* ---- ledger.c, ledger_open.c: the chain in its database ---- */
 
+#define LEDGER_WAL_PAGES 20000 /* of the log, from which on a commit of the thread copies it into the database */
 #define LEDGER_BUSY_MS                                                                                                 \
 	2000 /* that another program may have the database locked, for the thread; callers do not wait                 \
 	      */
