@@ -61,9 +61,11 @@ enum setting_kind {
 	SETTING_AFTER_RUN,
 	SETTING_SHIP,
 	SETTING_APPROVALS,
+	SETTING_AGENT,
 	SETTING_KINDS,
 };
-extern const char *const setting_names[SETTING_KINDS]; /* "model", "network", "after-run", "ship", "approvals" */
+extern const char
+	*const setting_names[SETTING_KINDS]; /* "model", "network", "after-run", "ship", "approvals", "agent" */
 
 struct text_info {
 	uint64_t size;

@@ -117,8 +117,7 @@ struct result {
 	const struct buf *told; /* folders whose instructions stand in the result */
 };
 
-/* Past the session's budget only the begin and the end of a result are kept. */
-static void keep_budget(struct backend *b, const struct session *s, struct buf *text)
+void calls_keep_budget(struct backend *b, const struct session *s, struct buf *text)
 {
 	struct config *c = backend_config(b);
 	int64_t limit = config_int(c, CONFIG_OUTPUT_LIMIT);
@@ -145,7 +144,7 @@ static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 {
 	const struct result *a = arg;
 	const struct call *c = a->call;
-	keep_budget(a->b, s, &a->r->text);
+	calls_keep_budget(a->b, s, &a->r->text);
 	s->output_bytes += (int64_t)a->r->text.n;
 	int rc = transcript_result(tx, s, c->id, c->name, buf_str(&a->r->text), a->r->error, err);
 	rc = rc ? rc : usage_call(tx, s, c->name, a->r->error ? USE_FAILED : USE_DONE, err);

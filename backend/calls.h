@@ -11,5 +11,7 @@ int calls_plan(struct tx *tx, struct session *s, int64_t request, const struct m
 int calls_run(struct worker *w, int limit_ms, bool *pending, struct err *err);
 /* Kills the command that is running, if any. */
 int calls_kill(struct worker *w, struct err *err);
+/* Past the session's budget of output only the begin and the end of a result are kept. Store thread. */
+void calls_keep_budget(struct backend *b, const struct session *s, struct buf *text);
 /* Gives every call without a result one that says why there is none. */
 int calls_abandon(struct tx *tx, struct session *s, const char *why, struct err *err);

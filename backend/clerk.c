@@ -18,6 +18,7 @@
 #include "draft.h"
 #include "gate_link.h"
 #include "gateway/gateway.h"
+#include "guest.h"
 #include "model.h"
 #include "providers.h"
 #include "repo.h"
@@ -114,7 +115,8 @@ static int check_sandbox(const char *kind, const struct config *c, struct err *e
  * and settings too where the draft has none. */
 static int judge_from(struct backend *b, struct db *db, struct draft *d, struct new_session *n, struct err *err)
 {
-	static const enum draft_key keys[] = {DRAFT_MODEL, DRAFT_NETWORK, DRAFT_AFTER_RUN, DRAFT_SHIP, DRAFT_APPROVALS};
+	static const enum draft_key keys[] = {DRAFT_MODEL, DRAFT_NETWORK,   DRAFT_AFTER_RUN,
+					      DRAFT_SHIP,  DRAFT_APPROVALS, DRAFT_AGENT};
 	const char *name = d->value[DRAFT_FROM];
 	bool number = !name[strspn(name, "0123456789")];
 	struct session *s = NULL;
@@ -160,6 +162,14 @@ static int same_project(struct backend *b, struct db *db, const struct draft *d,
 	return rc;
 }
 
+/* Whoever is to work: a model for the engine's own turns, or an agent, with the model that it asks. */
+static int who(const struct config *c, char *const *setting, const char *sandbox, const char *project, struct err *err)
+{
+	if (!guest_is(setting[SETTING_AGENT]))
+		return model_check(c, setting[SETTING_MODEL], project, err);
+	return guest_check(c, setting[SETTING_AGENT], setting[SETTING_MODEL], sandbox, setting[SETTING_APPROVALS], err);
+}
+
 static int judge(struct backend *b, struct db *db, struct request *r, struct draft *d, struct new_session *n,
 		 struct err *err)
 {
@@ -172,6 +182,7 @@ static int judge(struct backend *b, struct db *db, struct request *r, struct dra
 	n->setting[SETTING_AFTER_RUN] = xstrdup(choice(d, DRAFT_AFTER_RUN, c, CONFIG_AFTER_RUN));
 	n->setting[SETTING_SHIP] = xstrdup(choice(d, DRAFT_SHIP, c, CONFIG_SHIP));
 	n->setting[SETTING_APPROVALS] = xstrdup(choice(d, DRAFT_APPROVALS, c, CONFIG_APPROVALS));
+	n->setting[SETTING_AGENT] = xstrdup(choice(d, DRAFT_AGENT, c, CONFIG_AGENT));
 	n->sandbox = xstrdup(choice(d, DRAFT_SANDBOX, c, CONFIG_SANDBOX));
 	n->size = xstrdup(choice(d, DRAFT_SIZE, c, CONFIG_SIZE));
 	if (!*n->setting[SETTING_MODEL]) {
@@ -181,7 +192,7 @@ static int judge(struct backend *b, struct db *db, struct request *r, struct dra
 			n->setting[SETTING_MODEL] = xstrdup("");
 	}
 	rc = rc ? rc : check_sandbox(n->sandbox, c, err);
-	rc = rc ? rc : model_check(c, n->setting[SETTING_MODEL], n->project, err);
+	rc = rc ? rc : who(c, n->setting, n->sandbox, n->project, err);
 	config_put(c);
 	return rc;
 }
@@ -271,9 +282,10 @@ static bool setting_run(struct backend *b, struct db *db, struct request *r)
 	r->rc = r->rc ? r->rc : session_load(db, r->session, &s, &r->err);
 	if (!r->rc && !s)
 		r->rc = err_set(&r->err, ESHUTDOWN, "this session has ended");
-	if (!r->rc && r->setting == SETTING_MODEL) {
+	if (!r->rc && (r->setting == SETTING_MODEL || r->setting == SETTING_AGENT || r->setting == SETTING_APPROVALS)) {
 		struct config *c = backend_config(b);
-		r->rc = model_check(c, buf_str(&r->text), s->project, &r->err);
+		session_set(&s->setting[r->setting], buf_str(&r->text));
+		r->rc = who(c, s->setting, s->sandbox, s->project, &r->err);
 		config_put(c);
 	}
 	session_free(s);

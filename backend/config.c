@@ -49,6 +49,10 @@ static const struct key {
 			 "where an empty `ship` goes: main (the remote's default branch), branch NAME or pr"},
 	[CONFIG_APPROVALS] = {"approvals", "off", WORD, "off on", "",
 			      "on: ask before a tool runs that approvals.ask names"},
+	[CONFIG_AGENT] =
+		{"agent", "none", ANY, NULL, NULL,
+		 "who works: none (berthfs itself), or an agent that is installed in the sandbox: opencode, claude, "
+		 "codex, pi, or a command that reads a prompt and prints the answer"},
 	[CONFIG_APPROVALS_ASK] = {"approvals.ask", "bash, write, edit", RULES, NULL, NULL,
 				  "what is asked for: TOOL or TOOL PATTERN, with commas, as in `write, bash git push`"},
 	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "",

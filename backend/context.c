@@ -226,6 +226,13 @@ void context_user(struct context *c, const char *text)
 	insert(c, c->n, ITEM_USER)->text = xstrdup(text);
 }
 
+void context_words(struct context *c, const char *kind, const char *body)
+{
+	CLEAN_JSON cJSON *o = cJSON_Parse(body);
+	if (o)
+		add_entry(c, entry_kind_of(kind), o);
+}
+
 /* *from: the entries behind it follow the summary. */
 static int begin(struct db *db, int64_t session, int64_t cutoff, struct context *out, int64_t *from, struct err *err)
 {
@@ -258,11 +265,8 @@ int context_build(struct db *db, int64_t session, int64_t cutoff, struct context
 	rc = db_query(db, &r, err,
 		      "SELECT kind, body FROM told_entries WHERE session=? AND seq>? AND seq<=? ORDER BY seq", "iii",
 		      session, from, cutoff);
-	while (!rc && rows_next(&r)) {
-		CLEAN_JSON cJSON *o = cJSON_Parse(row_text(&r, 1));
-		if (o)
-			add_entry(out, entry_kind_of(row_text(&r, 0)), o);
-	}
+	while (!rc && rows_next(&r))
+		context_words(out, row_text(&r, 0), row_text(&r, 1));
 	int end = rows_end(&r);
 	if (rc || end) {
 		context_release(out);

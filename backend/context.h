@@ -43,6 +43,8 @@ int context_build(struct db *db, int64_t session, int64_t cutoff, struct context
 void context_release(struct context *c);
 /* Takes an image out of its message, which says so. */
 void context_image_lost(struct item *i, size_t image, const char *why);
+/* Appends one entry of the transcript: its kind and its JSON. Notices are none for a model. */
+void context_words(struct context *c, const char *kind, const char *body);
 /* Appends a user's message. */
 void context_user(struct context *c, const char *text);
 

@@ -9,10 +9,8 @@
 #include "backend/base/text.h"
 #include "config.h"
 
-static const char *const names[DRAFT_KEYS] = {"project",   "model", "sandbox",	 "size", "network",
-					      "after-run", "ship",  "approvals", "from"};
-/* Known to the contract, built later: refused as such and not as unknown. */
-static const char *const later[] = {"agent"};
+static const char *const names[DRAFT_KEYS] = {"project",   "model", "sandbox",	 "size",  "network",
+					      "after-run", "ship",  "approvals", "agent", "from"};
 
 void draft_release(struct draft *d)
 {
@@ -23,9 +21,6 @@ void draft_release(struct draft *d)
 
 static int unknown(const char *key, struct err *err)
 {
-	for (size_t i = 0; i < ARRAY_LEN(later); i++)
-		if (!strcmp(later[i], key))
-			return err_set(err, EOPNOTSUPP, "the key \"%s\" is not built yet", key);
 	CLEAN_BUF struct buf list = BUF_INIT;
 	for (int i = 0; i < DRAFT_KEYS; i++)
 		buf_addf(&list, "%s%s", i ? ", " : "", names[i]);

@@ -13,6 +13,7 @@ enum draft_key {
 	DRAFT_AFTER_RUN,
 	DRAFT_SHIP,
 	DRAFT_APPROVALS,
+	DRAFT_AGENT,
 	DRAFT_FROM, /* name or id of the session to begin as */
 	DRAFT_KEYS,
 };

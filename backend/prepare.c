@@ -10,6 +10,7 @@
 #include "bundle.h"
 #include "engine.h"
 #include "gate_link.h"
+#include "guest.h"
 #include "killpoint.h"
 #include "repo.h"
 #include "snapshot.h"
@@ -137,7 +138,8 @@ static int renew(struct worker *w, struct err *err)
 		return link_project(w, w->s->clone, err);
 	worker_log(w, "the sandbox was lost with its disk; a new one starts from %.12s, the last synced commit",
 		   commit);
-	return make_clone(w, w->s->clone, commit, err);
+	int rc = guest_forget(w, err);
+	return rc ? rc : make_clone(w, w->s->clone, commit, err);
 }
 
 /* What needs no model of its own and no network works without the gateway. */

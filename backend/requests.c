@@ -9,6 +9,7 @@
 #include "approve.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
+#include "guest.h"
 #include "message.h"
 #include "session.h"
 #include "ship.h"
@@ -139,6 +140,9 @@ static int verb_merge(struct tx *tx, struct session *s, const char *arg, struct 
 static int verb_compact(struct tx *tx, struct session *s, const char *arg, struct err *err)
 {
 	int rc = no_arg(arg, err);
+	if (!rc && guest_is(s->setting[SETTING_AGENT]))
+		return err_set(err, EOPNOTSUPP,
+			       "its agent keeps its conversation itself, and makes room in it by itself");
 	return rc ? rc : session_event(tx, s, EVENT_COMPACT, NULL, err);
 }
 

@@ -336,3 +336,28 @@ CREATE TABLE template_logs(
 
 -- The template that a session's disk began as.
 CREATE TABLE template_uses(session INTEGER PRIMARY KEY, template INTEGER NOT NULL) STRICT;
+
+-- migration 8
+
+-- Agents that run in a session's sandbox. A prompt is a row of requests (kind guest) and one here.
+ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT 'none'; -- none: the engine's own turns
+CREATE TABLE guests(
+	session INTEGER NOT NULL,
+	n INTEGER NOT NULL,                 -- of the request
+	agent TEXT NOT NULL,
+	first INTEGER NOT NULL,             -- entries behind this one, up to the request's cutoff, are the prompt
+	prompts INTEGER NOT NULL,           -- it is this agent's so many-th in the session
+	off INTEGER NOT NULL,               -- bytes of its output that are in the transcript
+	again INTEGER NOT NULL,             -- it goes on with what an earlier one began
+	PRIMARY KEY(session, n)
+) STRICT, WITHOUT ROWID;
+
+-- The agents' own conversations, by which they remember.
+CREATE TABLE guest_talks(
+	session INTEGER NOT NULL,
+	agent TEXT NOT NULL,
+	talk TEXT NOT NULL,                 -- its id; "": none yet
+	since INTEGER NOT NULL,             -- the newest entry when it began
+	given INTEGER NOT NULL,             -- the last entry that it has answered
+	PRIMARY KEY(session, agent)
+) STRICT, WITHOUT ROWID;

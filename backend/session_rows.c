@@ -55,6 +55,7 @@ static const struct column {
 	SETTING(SETTING_AFTER_RUN),
 	SETTING(SETTING_SHIP),
 	SETTING(SETTING_APPROVALS),
+	SETTING(SETTING_AGENT),
 	NUMBER(settings_ms),
 	NUMBER(accepted),
 	NUMBER(run),
@@ -98,7 +99,8 @@ static const struct column {
 
 #define SELECT_COLUMNS                                                                                                 \
 	"name,project,created_ms,changed_ms,destroyed_ms,detail,base_branch,base_commit,start_commit,head,sandbox,"    \
-	"sandbox_state,size,clone,model,network,after_run,ship_to,approvals,settings_ms,accepted,run,request,attempt," \
+	"sandbox_state,size,clone,model,network,after_run,ship_to,approvals,agent,settings_ms,accepted,run,request,"   \
+	"attempt,"                                                                                                     \
 	"retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,json_size,transcript_ms,log_size,log_" \
 	"ms,"                                                                                                          \
 	"plan_seq,plan_size,answer_seq,answer_size,question_size,retry_since_ms,output_bytes,usage_size,usage_ms,"     \
@@ -258,12 +260,13 @@ int session_insert(struct tx *tx, struct session *s, struct err *err)
 		"ms,"
 		"accepted,run,request,attempt,retry_ms,stopping,unsynced,check_round,ship,ships_done,entries,md_size,"
 		"json_size,"
-		"transcript_ms,log_size,log_ms,plan_seq,plan_size,answer_seq,answer_size,question_size) "
+		"transcript_ms,log_size,log_ms,plan_seq,plan_size,answer_seq,answer_size,question_size,agent) "
 		"VALUES(?1,?2,?3,?4,?4,'preparing',?5,'',?6,?7,?7,'',?8,?9,?10,'',?11,?12,?13,?14,?15,?4,"
-		"?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?4,?16,?4,?16,?16,?16,?16,?16)",
-		"ittittttttttttti", s->id, s->name, s->project, tx->now_ms, s->detail, s->base_branch, s->base_commit,
+		"?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?16,?4,?16,?4,?16,?16,?16,?16,?16,?17)",
+		"ittitttttttttttit", s->id, s->name, s->project, tx->now_ms, s->detail, s->base_branch, s->base_commit,
 		s->sandbox, s->sandbox_state, s->size, s->setting[SETTING_MODEL], s->setting[SETTING_NETWORK],
-		s->setting[SETTING_AFTER_RUN], s->setting[SETTING_SHIP], s->setting[SETTING_APPROVALS], zero);
+		s->setting[SETTING_AFTER_RUN], s->setting[SETTING_SHIP], s->setting[SETTING_APPROVALS], zero,
+		s->setting[SETTING_AGENT]);
 	if (rc == -EEXIST)
 		return err_set(err, EEXIST, "a session with the name %s exists already", s->name);
 	session_set(&s->start_commit, s->base_commit);
@@ -298,12 +301,12 @@ int session_save(struct tx *tx, struct session *s, struct err *err)
 		      "entries=?,md_size=?,json_size=?,transcript_ms=?,log_size=?,log_ms=?,plan_seq=?,plan_size=?,"
 		      "answer_seq=?,answer_size=?,question_size=?,retry_since_ms=?,output_bytes=?,usage_size=?,usage_"
 		      "ms=?,compact=?,compact_tries=?,compact_row=?,compact_turns=?,overflowed=?,context_tokens=?,"
-		      "context_off=?,approval=?,asked=?,attached=?,cloned_from=?,snapshots=?,restoring=? "
+		      "context_off=?,approval=?,asked=?,attached=?,cloned_from=?,snapshots=?,restoring=?,agent=? "
 		      "WHERE id=?",
-		      "iiiiiiiiiiiiiiiiiiiiiiiiiiiii", s->entries, s->md_size, s->json_size, s->transcript_ms,
+		      "iiiiiiiiiiiiiiiiiiiiiiiiiiiiti", s->entries, s->md_size, s->json_size, s->transcript_ms,
 		      s->log_size, s->log_ms, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size,
 		      s->question_size, s->retry_since_ms, s->output_bytes, s->usage_size, s->usage_ms, s->compact,
 		      s->compact_tries, s->compact_row, s->compact_turns, s->overflowed, s->context_tokens,
 		      s->context_off, s->approval, s->asked, s->attached, s->cloned_from, s->snapshots, s->restoring,
-		      s->id);
+		      s->setting[SETTING_AGENT], s->id);
 }

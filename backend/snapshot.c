@@ -219,6 +219,10 @@ static int restored_fn(struct tx *tx, struct session *s, void *arg, struct err *
 	CLEAN_FREE char *words =
 		xasprintf("restored snapshot %" PRId64 "; what was before is snapshot %" PRId64, r->k, s->snapshots);
 	int rc = undo(tx, s, r->entries, err);
+	/* Conversations that agents of the sandbox began since then went with the disk. */
+	rc = rc ? rc
+		: db_run(tx->db, err, "UPDATE guest_talks SET talk='' WHERE session=? AND since>?", "ii", s->id,
+			 r->entries);
 	rc = rc ? rc : transcript_notice(tx, s, words, err);
 	rc = rc ? rc : message_answer_all(tx, s, err); /* of a run that had failed */
 	rc = rc ? rc : log_add(tx, s, words, err);
@@ -311,6 +315,7 @@ static const char *const clone_rows[] = {
 	"INSERT INTO summaries SELECT ?1,made,cut,text FROM summaries WHERE session=?2 AND ?3>=0",
 	"INSERT INTO undone SELECT ?1,kept,made,bytes FROM undone WHERE session=?2 AND ?3>=0",
 	"INSERT INTO told SELECT ?1,path FROM told WHERE session=?2 AND ?3>=0",
+	"INSERT INTO guest_talks SELECT ?1,agent,talk,since,given FROM guest_talks WHERE session=?2 AND ?3>=0",
 	"INSERT INTO texts SELECT ?1,kind,body,changed_ms FROM texts WHERE session=?2 AND ?3>=0",
 	"INSERT INTO checks SELECT ?1,pos,name,result,seconds,head,output FROM checks WHERE session=?2 AND ?3>=0",
 	"INSERT INTO attachments SELECT ?1,n,at_ms,name,media,note,size,file,state,message FROM attachments "

@@ -19,6 +19,7 @@
 #include "compact.h"
 #include "context.h"
 #include "fault.h"
+#include "guest.h"
 #include "killpoint.h"
 #include "message.h"
 #include "model.h"
@@ -362,7 +363,8 @@ int turn_stopped(struct worker *w, enum turn_end *end, struct err *err)
 	if (atomic_load(&w->halt) || !w->s->stopping)
 		return -ECANCELED; /* shutdown or destroy: the committed state says what is next */
 	atomic_store(&w->cancel, false);
-	int rc = calls_kill(w, err);
+	int rc = guest_kill(w, err);
+	rc = rc ? rc : calls_kill(w, err);
 	rc = rc && !tool_env_lost(rc) ? rc : worker_commit_urgent(w, stopped_fn, w, err);
 	*end = TURN_STOPPED;
 	return rc;
@@ -508,6 +510,14 @@ static int next_request(struct worker *w, session_fn *final, enum turn_end *end,
 	return rc ? rc : due ? compact_run(w, err) : request(w, final, end, err);
 }
 
+/* The engine's own turn: calls that have no result, else the next request. */
+static int own(struct worker *w, session_fn *final, int limit_ms, enum turn_end *end, struct err *err)
+{
+	bool pending;
+	int rc = calls_run(w, limit_ms, &pending, err);
+	return rc || pending ? rc : next_request(w, final, end, err);
+}
+
 int turn_run(struct worker *w, session_fn *final, int limit_ms, enum turn_end *end, struct err *err)
 {
 	bool waits;
@@ -517,10 +527,7 @@ int turn_run(struct worker *w, session_fn *final, int limit_ms, enum turn_end *e
 	int rc = turn_wait(w, &waits, err);
 	if (rc || waits)
 		return rc;
-	bool pending;
-	rc = calls_run(w, limit_ms, &pending, err);
-	if (!rc && !pending)
-		rc = next_request(w, final, end, err);
+	rc = guest_is(w->s->setting[SETTING_AGENT]) ? guest_run(w, final, end, err) : own(w, final, limit_ms, end, err);
 	if (rc == -ECANCELED) {
 		struct session *s = NULL; /* was it a stop? the flag is in the committed record */
 		if (!session_load(w->db, w->id, &s, NULL) && s) {

@@ -9,7 +9,7 @@
 struct used {
 	const char *kind, *name;
 	enum use_end end;
-	int64_t in, out, cached, unpriced;
+	int64_t requests, in, out, cached, unpriced;
 	double cost;
 };
 
@@ -21,30 +21,50 @@ static int add(struct tx *tx, struct session *s, const struct used *u, struct er
 		tx->db, err,
 		"INSERT INTO "
 		"usage(session,kind,name,requests,failed,aborted,tokens_in,tokens_out,cached,cost,unpriced) "
-		"VALUES(?,?,?,1,?,?,?,?,?,?,?) ON CONFLICT(session,kind,name) DO UPDATE SET requests=requests+1,"
+		"VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(session,kind,name) DO UPDATE SET "
+		"requests=requests+excluded.requests,"
 		"failed=failed+excluded.failed,aborted=aborted+excluded.aborted,tokens_in=tokens_in+excluded.tokens_in,"
 		"tokens_out=tokens_out+excluded.tokens_out,cached=cached+excluded.cached,cost=cost+excluded.cost,"
 		"unpriced=unpriced+excluded.unpriced",
-		"ittiiiiifi", s->id, u->kind, u->name, failed, aborted, u->in, u->out, u->cached, u->cost, u->unpriced);
+		"ittiiiiiifi", s->id, u->kind, u->name, u->requests ? u->requests : 1, failed, aborted, u->in, u->out,
+		u->cached, u->cost, u->unpriced);
 	rc = rc ? rc : usage_text(tx->db, s->id, &text, err);
 	s->usage_size = (int64_t)text.n;
 	s->usage_ms = tx->now_ms;
 	return rc;
 }
 
+static int add_model(struct tx *tx, struct session *s, const struct config *c, struct used *u, struct err *err)
+{
+	struct price p;
+	u->kind = "model";
+	if (u->cached > u->in)
+		u->cached = u->in;
+	if (models_price(c, u->name, &p))
+		u->cost = ((double)(u->in - u->cached) * p.in + (double)u->cached * p.cached + (double)u->out * p.out) /
+			  1e6;
+	else
+		u->unpriced = u->in || u->out;
+	return add(tx, s, u, err);
+}
+
 int usage_request(struct tx *tx, struct session *s, const struct config *c, const char *model, enum use_end end,
 		  int64_t tokens_in, int64_t tokens_out, int64_t cached, struct err *err)
 {
-	struct used u = {
-		.kind = "model", .name = model, .end = end, .in = tokens_in, .out = tokens_out, .cached = cached};
-	struct price p;
-	if (u.cached > u.in)
-		u.cached = u.in;
-	if (models_price(c, model, &p))
-		u.cost = ((double)(u.in - u.cached) * p.in + (double)u.cached * p.cached + (double)u.out * p.out) / 1e6;
-	else
-		u.unpriced = u.in || u.out;
-	return add(tx, s, &u, err);
+	struct used u = {.name = model, .end = end, .in = tokens_in, .out = tokens_out, .cached = cached};
+	return add_model(tx, s, c, &u, err);
+}
+
+int usage_requests(struct tx *tx, struct session *s, const struct config *c, const char *model, int64_t requests,
+		   int64_t tokens_in, int64_t tokens_out, int64_t cached, struct err *err)
+{
+	struct used u = {.name = model,
+			 .end = USE_DONE,
+			 .requests = requests,
+			 .in = tokens_in,
+			 .out = tokens_out,
+			 .cached = cached};
+	return add_model(tx, s, c, &u, err);
 }
 
 int usage_call(struct tx *tx, struct session *s, const char *tool, enum use_end end, struct err *err)

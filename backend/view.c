@@ -7,7 +7,7 @@
 
 #include "backend/base/mem.h"
 
-const char *const setting_names[SETTING_KINDS] = {"model", "network", "after-run", "ship", "approvals"};
+const char *const setting_names[SETTING_KINDS] = {"model", "network", "after-run", "ship", "approvals", "agent"};
 
 struct live *live_make(int64_t run, bool running, const struct buf *text)
 {

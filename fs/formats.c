@@ -243,6 +243,9 @@ const struct format formats[] = {
 	 "passed and "
 	 "nothing is asked.",
 	 NULL},
+	{PLACE_SETTINGS, KIND_LINE, "agent", NULL,
+	 "As the key `agent`. Another one begins a conversation of its own, and is told what is asked from then on.",
+	 NULL},
 	{PLACE_SETTINGS, KIND_LINE, "ship", NULL, "As the key `ship`.", NULL},
 	{PLACE_SETTINGS, KIND_LINE, "approvals", NULL,
 	 "As the key `approvals`. Below its value stands what was granted, a row each: number, scope, time, rule; "

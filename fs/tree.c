@@ -129,7 +129,7 @@ const struct file tree[] = {
 	DIR(SESSION,     "files",            0555, FILES, "its work as of the last sync, read-only; wakes nothing"),
 	DIR(SESSION,     "attach",           0755, ATTACH, "files put here go with the next message; images to the model"),
 	DIR(SESSION,     "approvals",        0555, APPROVALS, "a call that waits for your word: write once, session, project, no"),
-	DIR(SESSION,     "settings",         0555, SETTINGS, "values of model, network, after-run, ship, approvals"),
+	DIR(SESSION,     "settings",         0555, SETTINGS, "values of model, agent, network, after-run, ship, approvals"),
 	LINE(SESSION,    "ctl",  .value = 0,          show_verbs, changed_birth, accept_ctl,
 			 "write a verb, as in `echo stop > ctl`; read it for the verbs"),
 	LINE(SESSION,    "ship", .value = VALUE_SHIP, show_value, changed_value, accept_ship,
@@ -145,6 +145,7 @@ const struct file tree[] = {
 	APPROVAL(APPROVALS), /* approvals/K */
 
 	SETTING(SETTINGS, "model",     MODEL), /* effect from the next turn */
+	SETTING(SETTINGS, "agent",     AGENT),
 	SETTING(SETTINGS, "network",   NETWORK),
 	SETTING(SETTINGS, "after-run", AFTER_RUN),
 	SETTING(SETTINGS, "ship",      SHIP),

@@ -194,7 +194,7 @@ fetch_clients() {
 	sh tests/clients.sh >/dev/null && echo "the clients are there, $(($(date +%s) - from)) s"
 }
 suite_gateway() {
-	if wanted gateway/70-clients; then fetch_clients; fi
+	if wanted gateway/70-clients || wanted gateway/72-agents; then fetch_clients; fi
 	scripts gateway
 }
 suite_mount() { scripts mount; }

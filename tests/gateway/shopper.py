@@ -34,44 +34,30 @@ def text_of(content):
 
 
 def results(path, body):
-    """What the tools of this conversation have given since the last word of the user."""
+    """What the tools of this conversation have given."""
     out = []
     if path == "/v1/messages":
         for m in body["messages"]:
-            for b in m["content"] if isinstance(m["content"], list) else []:
-                if b["type"] == "tool_result":
-                    out.append(text_of(b.get("content")))
-                elif m["role"] == "user" and b["type"] == "text" and "system-reminder" not in b["text"]:
-                    out = []
-            if isinstance(m["content"], str) and m["role"] == "user":
-                out = []
+            out += [text_of(b.get("content")) for b in m["content"] if not isinstance(b, str) and b["type"] == "tool_result"]
     elif path == "/v1/chat/completions":
-        for m in body["messages"]:
-            if m["role"] == "tool":
-                out.append(text_of(m["content"]))
-            elif m["role"] == "user":
-                out = []
+        out = [text_of(m["content"]) for m in body["messages"] if m["role"] == "tool"]
     else:
-        for i in body["input"]:
-            if i.get("type") == "function_call_output":
-                out.append(text_of(i["output"]))
-            elif i.get("type", "message") == "message" and i.get("role") == "user":
-                out = []
+        out = [text_of(i["output"]) for i in body["input"] if i.get("type") == "function_call_output"]
     return out
 
 
 class Shopper:
-    """command: what is asked for; answer: what is said then, with the command's output in place of %s. calls: names of
-    the tools that it has used."""
+    """command: what is asked for until a result has the mark; answer: what is said then, with the result in place of %s.
+    calls: names of the tools that it has used."""
 
-    def __init__(self, up, command="echo told-$((40+2))", answer="It says: %s"):
-        self.up, self.command, self.answer, self.calls, self.seen, self.n = up, command, answer, [], [], 0
+    def __init__(self, up, command="echo told-$((40+2))", answer="It says: %s", mark="told-42"):
+        self.up, self.command, self.answer, self.mark, self.calls, self.seen, self.n = up, command, answer, mark, [], [], 0
 
     def __call__(self, c, r):
         path = r.target.split("?")[0]
         self.n += 1
         self.seen.append((path, r.json))
-        have, given = tools(r.json), results(path, r.json)
+        have, given = tools(r.json), [g for g in results(path, r.json) if self.mark in g]
         shell = next((s for s in SHELLS if s in have), None)
         if not shell:  # a title, a summary
             text, calls = "a title", []

@@ -43,7 +43,7 @@ struct backend {
 	char *config;
 };
 
-const char *const setting_names[SETTING_KINDS] = {"model", "network", "after-run", "ship", "approvals"};
+const char *const setting_names[SETTING_KINDS] = {"model", "network", "after-run", "ship", "approvals", "agent"};
 
 /* ---- views ---- */
 

@@ -92,7 +92,6 @@ TEST(bad_lines_are_refused_when_they_are_complete)
 	CHECK(refused("---\nsandbox: container\n", false, "not built yet"));
 	CHECK_INT(err.code, EOPNOTSUPP);
 	CHECK(refused("---\nfrom:\n", false, "no value"));
-	CHECK(refused("---\nagent: pi\n", false, "not built yet"));
 }
 
 TEST(front_matter_without_an_end)

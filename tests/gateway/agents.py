@@ -1,0 +1,135 @@
+# Sessions whose work is done by an agent of its own in the sandbox (KIND: dir or vm): the real ones from npm (AGENTS,
+# installed in CLIENTS), through a real mount and a real gateway. The provider is ours.
+import os, sys
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from peers import *
+from shopper import Shopper
+import base64
+
+KIND = os.environ.get("KIND", "dir")
+CLIENTS = os.environ["CLIENTS"]
+SLOW = int(os.environ.get("SLOW", 400))
+CANARY = "sk-canary-" + base64.b32encode(os.urandom(25)).decode()
+up, gw = Provider(), Instance()
+M, P, S = gw.dir + "/m", gw.dir + "/project", gw.dir + "/m/sessions"
+if KIND == "vm":
+    gw.env["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+gw.env.update(GIT_CONFIG_GLOBAL=gw.dir + "/gitconfig", GIT_CONFIG_NOSYSTEM="1", PATH=CLIENTS + "/bin:" + os.environ["PATH"])
+for d in (M, P, gw.dir + "/home", gw.dir + "/config/berthfs"):
+    os.makedirs(d, exist_ok=True)
+open(gw.dir + "/gitconfig", "w").write("[user]\nname=t\nemail=t@example.org\n")
+open(gw.dir + "/config/berthfs/config", "w").write("sandbox = %s\nsandbox.allow-dir = yes\nsize = small\nsandbox.boot-timeout = 240\n" % KIND + "".join(
+    "provider.%s.kind = %s\nprovider.%s.url = %s\nprovider.%s.key = canary\n" % (n, k, n, up.url, n) for n, k in (("a", "anthropic"), ("o", "openai"), ("r", "responses"))))
+
+
+def sh(*argv, **more):
+    return subprocess.run(argv, env=gw.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SLOW, **more)
+
+
+sh("sh", "-c", "cd %s && git init -q -b main && echo a >a && echo 'Speak softly.' >AGENTS.md && git add . && git commit -qm a" % P)
+
+
+def ours():
+    for p in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = open("/proc/%s/cmdline" % p, "rb").read()
+        except OSError:
+            continue
+        if int(p) != os.getpid() and gw.dir.encode() in line:
+            yield int(p), line.replace(b"\0", b" ").decode(errors="replace")
+
+
+def end():
+    sh(BERTHFS, "umount", M)
+    for p, _ in ours():
+        try:
+            os.kill(p, signal.SIGKILL)
+        except OSError:
+            pass
+    if os.path.ismount(M):
+        subprocess.run(["umount", "-l", M])
+atexit.register(end)
+
+
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+def write(path, text):
+    with open(path, "a" if path.endswith("input") else "w") as f:
+        f.write(text)
+
+
+def status(name):
+    return read("%s/%s/status" % (S, name)).split("\n")[0]
+
+
+def entries(name):
+    return [json.loads(l) for l in read("%s/%s/transcript.jsonl" % (S, name)).splitlines()]
+
+
+def settled(name):
+    return within(SLOW, lambda: status(name).split(":")[0] in ("idle", "failed")) and status(name)
+
+
+def words(body):
+    """All that a request's conversation says."""
+    return json.dumps(body.get("messages", body.get("input")))
+
+
+MODELS = {"claude": "a/stub-claude", "opencode": "o/stub-opencode", "codex": "r/stub-codex", "pi": "a/stub-pi"}
+COMMIT = "echo line >>b && git add b && git commit -qm 'work %d' && echo told-$((40+%d))"
+
+
+def agent(name):
+    model = MODELS[name]
+    brain = Shopper(up, COMMIT % (1, 2), "It says: %s")
+    up.script[model[2:]] = lambda c, r: (up.usual if "count_tokens" in r.target else brain)(c, r)
+    begin = time.monotonic()
+    write(S + "/new/" + name, "---\nproject: %s\nagent: %s\nmodel: %s\n---\nDo the work, word-%s-one.\n" % (P, name, model, name))
+    equal(name + ": it works and rests", settled(name), "idle")
+    print("# %s: %.1f s from the draft to the answer" % (name, time.monotonic() - begin))
+    e = entries(name)
+    kinds = [x["kind"] for x in e]
+    equal(name + ": message, text, call, result, answer", kinds, ["user", "assistant", "tool_call", "tool_result", "assistant"])
+    if kinds != ["user", "assistant", "tool_call", "tool_result", "assistant"]:
+        for x in e:
+            print("# %r" % (x,))
+        print("# " + read("%s/%s/log" % (S, name)).replace("\n", "\n# "))
+        return
+    check(name + ": as they were", e[1]["text"] == "I look." and "git commit" in json.dumps(e[2]["input"]) and "told-42" in e[3]["text"] and not e[3]["error"] and "told-42" in e[4]["text"], e)
+    check(name + ": the answer", "It says:" in read("%s/%s/wait/reply" % (S, name)))
+    n = read("%s/%s/id" % (S, name)).strip()
+    equal(name + ": its commit is on its branch", sh("git", "-C", P, "log", "--format=%s", "sandbox/" + n).stdout.decode(), "work 1\na\n")
+    rows = [l.split("\t") for l in read("%s/%s/usage" % (S, name)).splitlines()]
+    row = next((r for r in rows if r[5] == model), ["0", "0", "0"])
+    check(name + ": usage", int(row[0]) >= 1 and int(row[1]) >= 200 and int(row[2]) >= 14 and any(r[5].startswith("tool ") for r in rows), rows)
+    first = words(brain.seen[-1][1]) + json.dumps(brain.seen[-1][1].get("system", "")) + json.dumps(brain.seen[-1][1].get("instructions", ""))
+    check(name + ": it is told what holds here, and AGENTS.md", "```plan" in first.replace("\\n", "\n") and "Speak softly." in first, first[:3000])
+
+    def follow(text, k, what):
+        brain.command, brain.mark, before = COMMIT % (k, k + 1), "told-%d" % (40 + k + 1), len(brain.seen)
+        write("%s/%s/input" % (S, name), text + "\n")
+        equal("%s: %s" % (name, what), settled(name), "idle")
+        said = words(brain.seen[-1][1])
+        check("%s: %s: it remembers" % (name, what), "word-%s-one" % name in said and text in said and "told-42" in said and len(brain.seen) > before, said[-3000:])
+        check("%s: %s: and is told what holds once" % (name, what), said.count("```plan") == 1, said.count("```plan"))
+        check("%s: %s: the answer" % (name, what), "told-%d" % (40 + k + 1) in read("%s/%s/wait/reply" % (S, name)), entries(name)[-3:])
+    follow("Go on, word-two.", 2, "a second message")
+    write("%s/%s/ctl" % (S, name), "down\n")
+    check(name + ": its sandbox goes down", within(SLOW, lambda: " down" in read("%s/%s/sandbox" % (S, name))))
+    follow("And on, word-three.", 3, "after its sandbox was down")
+
+
+check("a mount", sh(BERTHFS, "mount", M).returncode == 0)
+write(M + "/gateway/keys/canary", CANARY)
+check("the key is there", within(20, lambda: "canary" in os.listdir(M + "/gateway/keys")))
+for a in os.environ.get("AGENTS", "claude opencode codex pi").split():
+    agent(a)
+check("the provider saw the key alone", {CANARY in str(r.headers) for r in up.requests} == {True})
+if failed:
+    for name in os.listdir(S):
+        if name != "new":
+            print("# %s: %s" % (name, status(name)) + "\n# " + read("%s/%s/log" % (S, name)).replace("\n", "\n# ")[-3000:])
+sys.exit(failed)
