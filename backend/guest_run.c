@@ -36,6 +36,7 @@ struct guest {
 	struct guest_reader reader;
 	struct buf said;
 	struct buf fault; /* what it said last of a failure, "" after a text */
+	bool talked;	  /* its conversation was there, or has begun */
 	char *job;
 	int64_t taken_ms; /* CLOCK_MONOTONIC of the last commit */
 	session_fn *final;
@@ -233,6 +234,7 @@ static void note_faults(struct guest *g, size_t from)
 				buf_reset(&g->fault);
 			if (e->what == GUEST_FAULT)
 				buf_adds(&g->fault, e->text);
+			g->talked = g->talked || e->what == GUEST_TALK;
 		}
 }
 
@@ -247,6 +249,7 @@ static int take_lines(struct guest *g, size_t n, enum guest_end end, const char 
 			       .said = &g->said,
 			       .end = end,
 			       .final = g->final,
+			       .lost = end == GUEST_FAILED && *g->run->talk && !g->talked,
 			       .why = why};
 	killpoint("guest.take");
 	int rc = worker_commit(g->w, guest_take_fn, &t, err);
@@ -363,6 +366,13 @@ static char *failure(struct guest *g, const struct env_job *job)
 	return buf_take(&b);
 }
 
+static char *more(char *words, const char *and)
+{
+	char *all = xasprintf("%s%s", words, and);
+	free(words);
+	return all;
+}
+
 static int finish(struct guest *g, const struct env_job *job, enum turn_end *end, struct err *err)
 {
 	struct worker *w = g->w;
@@ -381,6 +391,8 @@ static int finish(struct guest *g, const struct env_job *job, enum turn_end *end
 		return rc;
 	}
 	CLEAN_FREE char *why = failure(g, job);
+	if (why && *g->run->talk && !g->talked && g->kind->name)
+		why = more(why, "; its conversation was not taken up, so the next try begins a new one");
 	int rc = take_lines(g, g->reader.n, why ? GUEST_FAILED : GUEST_ANSWERED, why, err);
 	if (rc)
 		return rc;
@@ -421,7 +433,11 @@ int guest_run(struct worker *w, session_fn *final, enum turn_end *end, struct er
 	rc = rc ? rc : worker_commit(w, guest_pin_fn, &p, err);
 	*end = p.nothing ? TURN_STOPPED : TURN_MORE;
 	if (!rc && !p.nothing && !p.again) {
-		struct guest g = {.w = w, .run = &p.run, .kind = guest_kind(p.run.agent), .final = final};
+		struct guest g = {.w = w,
+				  .run = &p.run,
+				  .kind = guest_kind(p.run.agent),
+				  .talked = p.run.offset > 0,
+				  .final = final};
 		g.job = xasprintf("s%" PRId64 ".a%" PRId64, w->id, p.run.n);
 		guest_reader_init(&g.reader, g.kind->format, p.run.offset);
 		rc = work(&g, end, err);

@@ -281,6 +281,9 @@ static int end(struct tx *tx, struct session *s, struct guest_take *t, struct er
 	rc = rc ? rc
 		: db_run(tx->db, err, "UPDATE requests SET state=?, partial='' WHERE session=? AND n=?", "tii",
 			 good ? "done" : "failed", s->id, t->run->n);
+	if (!rc && t->lost)
+		rc = db_run(tx->db, err, "UPDATE guest_talks SET talk='' WHERE session=? AND agent=?", "it", s->id,
+			    t->run->agent);
 	if (!rc && good)
 		rc = db_run(tx->db, err,
 			    "INSERT INTO guest_talks(session,agent,talk,since,given) VALUES(?1,?2,'',0,?3) "

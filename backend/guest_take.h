@@ -42,5 +42,6 @@ struct guest_take {
 	enum guest_end end;
 	session_fn *final; /* with GUEST_ANSWERED */
 	const char *why;   /* of GUEST_FAILED and GUEST_CUT */
+	bool lost;	   /* the agent does not know its conversation any more */
 };
 session_fn guest_take_fn;

@@ -13,6 +13,7 @@
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
 #include "claude.h"
+#include "guest_kinds.h"
 #include "models.h"
 #include "providers.h"
 
@@ -27,6 +28,7 @@ struct listing {
 	void *arg;
 	struct buf keys; /* names, each between newlines */
 	int usable;
+	struct buf kinds; /* of providers whose models can be used, with blanks between them */
 };
 
 /* ---- keys ---- */
@@ -108,6 +110,7 @@ static void put_model(struct listing *l, const char *name)
 	else
 		buf_addf(&b, "%s%s", b.n ? ", " : "", m.priced ? "free" : "price not known: set price.MODEL");
 	l->usable++;
+	buf_addf(&l->kinds, " %s", m.provider.kind);
 	l->line(l->arg, true, name, buf_str(&b));
 }
 
@@ -127,6 +130,7 @@ static void put_names(struct listing *l, const struct provider_info *p)
 		return;
 	CLEAN_FREE char *form = xasprintf("%s/NAME", p->name);
 	l->usable++;
+	buf_addf(&l->kinds, " %s", p->kind);
 	l->line(l->arg, true, form, "any model that it has, by its name there");
 }
 
@@ -197,6 +201,29 @@ static void put_provider(struct listing *l, const char *name)
 	}
 }
 
+/* An agent of the sandbox can be used as soon as one of the models above speaks its language. */
+static void put_agents(struct listing *l)
+{
+	CLEAN_BUF struct buf names = BUF_INIT;
+	guest_kind_names(&names);
+	CLEAN_FREE char *copy = buf_take(&names);
+	char *save = NULL;
+	for (char *name = strtok_r(copy, ", ", &save); name; name = strtok_r(NULL, ", ", &save)) {
+		const struct guest_kind *k = guest_kind(name);
+		CLEAN_FREE char *as = xasprintf("agent: %s", name);
+		CLEAN_FREE char *kinds = xstrdup(k->speaks);
+		char *rest = kinds;
+		bool any = false;
+		for (char *kind; (kind = strsep(&rest, " "));)
+			any = any || strstr(buf_str(&l->kinds), kind);
+		CLEAN_FREE char *words =
+			any ? xasprintf("once it is in the sandbox: contrib/agents/%s", name)
+			    : xasprintf("it asks models of providers of kind %s, and none of those can be used",
+					k->speaks);
+		l->line(l->arg, any, as, words);
+	}
+}
+
 int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, const char *name, const char *words),
 		   void *arg, struct err *err)
 {
@@ -216,7 +243,9 @@ int backend_models(const struct paths *paths, void (*line)(void *arg, bool ok, c
 		if (*name)
 			put_provider(&l, name);
 	line(arg, true, "script:FILE", "answers from a file, for a try and for tests");
+	put_agents(&l);
 	buf_release(&l.keys);
+	buf_release(&l.kinds);
 	config_put(c);
 	return l.usable;
 }

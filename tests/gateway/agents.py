@@ -4,11 +4,11 @@ import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
 from shopper import Shopper
-import base64
+import base64, http.server, socketserver
 
 KIND = os.environ.get("KIND", "dir")
 CLIENTS = os.environ["CLIENTS"]
-SLOW = int(os.environ.get("SLOW", 400))
+SLOW = int(os.environ.get("SLOW", 600))
 CANARY = "sk-canary-" + base64.b32encode(os.urandom(25)).decode()
 up, gw = Provider(), Instance()
 M, P, S = gw.dir + "/m", gw.dir + "/project", gw.dir + "/m/sessions"
@@ -82,15 +82,97 @@ MODELS = {"claude": "a/stub-claude", "opencode": "o/stub-opencode", "codex": "r/
 COMMIT = "echo line >>b && git add b && git commit -qm 'work %d' && echo told-$((40+%d))"
 
 
+class Programs(http.server.SimpleHTTPRequestHandler):
+    """Where a VM without a network card gets a program from: through the gateway, by a name that the policy maps here."""
+
+    def __init__(self, *a):
+        super().__init__(*a, directory=CLIENTS + "/bin")
+
+    def log_message(self, *a):
+        pass
+
+
+def serve_programs():
+    s = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Programs)
+    s.daemon_threads = True
+    threading.Thread(target=s.serve_forever, daemon=True).start()
+    return s.server_address[1]
+
+
+def install(name):
+    """The session's VM with the program in it, by a command of the session's own engine."""
+    script = gw.dir + "/install"
+    command = "set -e; ls /sys/class/net; curl -sSf -o /tmp/p http://programs.test/%s; chmod +x /tmp/p; sudo mv /tmp/p /usr/local/bin/%s; %s --version" % (name, name, name)
+    open(script, "w").write(json.dumps({"tools": [{"name": "bash", "input": {"command": command}}]}) + "\n" + '{"text":"installed"}\n')
+    begin = time.monotonic()
+    write(S + "/new/" + name, "---\nproject: %s\nmodel: script:%s\nnetwork: registries\n---\nInstall %s.\n" % (P, script, name))
+    equal(name + ": it is installed", settled(name), "idle")
+    given = next((x for x in entries(name) if x["kind"] == "tool_result"), {"error": True, "text": ""})
+    check(name + ": in a VM with no network card", not given["error"] and given["text"].startswith("lo\n"), given)
+    print("# %s: %.1f s to boot and install" % (name, time.monotonic() - begin))
+    write("%s/%s/settings/network" % (S, name), "none\n")
+    write("%s/%s/settings/model" % (S, name), MODELS[name] + "\n")
+    write("%s/%s/settings/agent" % (S, name), name + "\n")
+
+
+def hidden(name):
+    """The key is not in the guest: neither in its memory nor on its disk, as the host sees them."""
+    n = read("%s/%s/id" % (S, name)).strip()
+    folder, found, looked = "%s/state/berthfs/sandboxes/%s/" % (gw.dir, n), [], 0
+    for p, line in ours():
+        if "qemu-system" in line and folder in line:
+            looked += 1
+            found += [p for piece in memory(p) if CANARY.encode() in piece]
+    for base, _, files in os.walk(folder):
+        for f in files:
+            path = base + "/" + f
+            if os.path.isfile(path):
+                looked += 1
+                found += [path for piece in pieces(path) if CANARY.encode() in piece]
+    check(name + ": the key is nowhere in the guest", looked >= 2 and not found, looked, found)
+
+
+def pieces(path):
+    with open(path, "rb") as f:
+        last = b""
+        while (piece := f.read(32 << 20)):
+            yield last[-200:] + piece
+            last = piece
+
+
+def memory(pid):
+    """Every readable byte of a process, in pieces that overlap."""
+    with open("/proc/%d/maps" % pid) as maps, open("/proc/%d/mem" % pid, "rb", 0) as mem:
+        for line in maps.read().splitlines():
+            span, mode = line.split()[:2]
+            at, to = (int(x, 16) for x in span.split("-"))
+            while mode[0] == "r" and "[v" not in line and at < to:
+                try:
+                    mem.seek(at)
+                    piece = mem.read(min(to - at, 32 << 20))
+                except (OSError, OverflowError, ValueError):
+                    break
+                if not piece:
+                    break
+                yield piece
+                at += max(len(piece) - 100, 1) if at + len(piece) < to else len(piece)
+
+
 def agent(name):
     model = MODELS[name]
     brain = Shopper(up, COMMIT % (1, 2), "It says: %s")
     up.script[model[2:]] = lambda c, r: (up.usual if "count_tokens" in r.target else brain)(c, r)
     begin = time.monotonic()
-    write(S + "/new/" + name, "---\nproject: %s\nagent: %s\nmodel: %s\n---\nDo the work, word-%s-one.\n" % (P, name, model, name))
+    skip, text = 0, "Do the work, word-%s-one.\n" % name
+    if KIND == "vm":
+        install(name)
+        begin, skip = time.monotonic(), len(entries(name))
+        write("%s/%s/input" % (S, name), text)
+    else:
+        write(S + "/new/" + name, "---\nproject: %s\nagent: %s\nmodel: %s\n---\n%s" % (P, name, model, text))
     equal(name + ": it works and rests", settled(name), "idle")
     print("# %s: %.1f s from the draft to the answer" % (name, time.monotonic() - begin))
-    e = entries(name)
+    e = entries(name)[skip:]
     kinds = [x["kind"] for x in e]
     equal(name + ": message, text, call, result, answer", kinds, ["user", "assistant", "tool_call", "tool_result", "assistant"])
     if kinds != ["user", "assistant", "tool_call", "tool_result", "assistant"]:
@@ -117,6 +199,9 @@ def agent(name):
         check("%s: %s: and is told what holds once" % (name, what), said.count("```plan") == 1, said.count("```plan"))
         check("%s: %s: the answer" % (name, what), "told-%d" % (40 + k + 1) in read("%s/%s/wait/reply" % (S, name)), entries(name)[-3:])
     follow("Go on, word-two.", 2, "a second message")
+    if KIND == "vm":
+        hidden(name)
+        return
     write("%s/%s/ctl" % (S, name), "down\n")
     check(name + ": its sandbox goes down", within(SLOW, lambda: " down" in read("%s/%s/sandbox" % (S, name))))
     follow("And on, word-three.", 3, "after its sandbox was down")
@@ -124,6 +209,9 @@ def agent(name):
 
 check("a mount", sh(BERTHFS, "mount", M).returncode == 0)
 write(M + "/gateway/keys/canary", CANARY)
+if KIND == "vm":
+    programs = serve_programs()
+    write(M + "/gateway/policy", read(M + "/gateway/policy") + "egress registries programs.test:80\nmap programs.test 127.0.0.1:%d\n" % programs)
 check("the key is there", within(20, lambda: "canary" in os.listdir(M + "/gateway/keys")))
 for a in os.environ.get("AGENTS", "claude opencode codex pi").split():
     agent(a)
