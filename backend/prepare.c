@@ -8,6 +8,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "bundle.h"
+#include "claude.h"
 #include "engine.h"
 #include "gate_link.h"
 #include "guest.h"
@@ -322,6 +323,7 @@ int down_step(struct worker *w, struct err *err)
 int destroy_step(struct worker *w, struct err *err)
 {
 	worker_env_drop(w);
+	claudes_drop(w->b->claudes, w->id);
 	for (;;) {
 		struct err why = ERR_INIT;
 		int rc = sandbox_destroy(w->b->paths, w->s->sandbox, w->id, &why);

@@ -63,6 +63,12 @@ equal("what it asked of the gateway is in the ledger, refused", sorted({r.get("r
 within(30, lambda: len(box.jails()) <= 4)
 check("no more wait than may", len(box.jails()) <= 4, box.jails())
 check("a flood leaves the daemon small", int(re.search(r"VmRSS:\s+(\d+)", open("/proc/%d/status" % box.daemon()).read()).group(1)) < 400000)
+before = {p for p, _ in box.jails()}
+box.create("ends", model="claude-code/well")
+box.idle("ends")
+new = {p for p, _ in box.jails()} - before
+box.write(S + "/ends/ctl", "destroy force\n")
+check("one ends with its session", new and within(20, lambda: not new & {p for p, _ in box.jails()}), new)
 box.sh(BERTHFS, "umount", box.M)
 check("with the daemon all of them end", within(20, lambda: not box.jails()), box.jails())
 sys.exit(peers.failed)
