@@ -47,7 +47,7 @@ bool conf_fail(struct conf *c, const char *what, int line)
 int conf_start(struct conf *c, const char *job, const char *script, int timeout_ms)
 {
 	struct env_exec exec = {.job = job,
-				.argv = (const char *const[]){"/bin/sh", "-c", script, NULL},
+				.argv = (const char *const[]){"/bin/bash", "-c", script, NULL},
 				.cwd = c->dir,
 				.timeout_ms = timeout_ms};
 	return env_start(c->env, &exec, &c->err);
