@@ -267,7 +267,25 @@ TEST(a_build_whose_sandbox_dies_begins_anew)
 	CHECK(wait_status("HEAD", "ready"));
 }
 
-/* What stands between the build and its commit is found whole. */
+/* The age counts from the base image, not from the newest one. */
+TEST(a_chain_of_a_day_is_not_extended)
+{
+	face_stop();
+	sh("python3 -c \"import sqlite3; c = sqlite3.connect('state/berthfs.db'); "
+	   "c.execute('UPDATE templates SET origin_ms=origin_ms-86400000'); c.commit()\"");
+	CHECK_INT(face_start(), 0);
+	sh("cd project && echo old >>b.txt && git commit -qam old");
+	int64_t id = face_session("old", LOOK, "go");
+	CHECK(face_wait_idle(id));
+	CHECK(strstr(face_text(id, TEXT_TRANSCRIPT), "made 1\n"));
+	const struct template_info *t = at_commit("HEAD");
+	CHECK(t && strstr(face_text(t->id, TEXT_TEMPLATE_LOG), "from the base image"));
+	sh("cd project && echo young >>b.txt && git commit -qam young");
+	id = face_session("young", LOOK, "go");
+	CHECK(face_wait_idle(id));
+	CHECK(strstr(face_text(id, TEXT_TRANSCRIPT), "made 2\n"));
+}
+
 TEST(nothing_is_left)
 {
 	for (int i = 1; i < FACE_SESSIONS; i++)
