@@ -3,7 +3,7 @@
 # it failed and a retry works; no template is half of one. time limit: 3600 s
 . "$(dirname "$0")/../lib.sh"
 use_vm
-echo "sandbox.boot-timeout = 300" >>"$T/config/berthfs/config"
+echo "sandbox.boot-timeout = 120" >>"$T/config/berthfs/config"
 mkdir "$P/.agents"
 printf 'echo setting up\nsleep 3\necho made >>made\nsync\n' >"$P/.agents/setup"
 echo /made >"$P/.gitignore"
@@ -28,7 +28,7 @@ for what in qemu-system vm-keeper; do
 	for step in starting cloning installing saving; do
 		name=$what-$step
 		(cd "$P" && echo "$name" >b.txt && echo "# $name" >>.agents/setup && git add . && git commit -qm "$name" && echo hello >"$S/new/$name")
-		within 300 at_step "$name" "$step" || not_ok "$name: it comes so far"
+		within 600 at_step "$name" "$step" || not_ok "$name: it comes so far"
 		killed=
 		for try in 1 2 3 4 5 6 7 8 9 10; do
 			for pid in $(victims $what); do kill -9 "$pid" 2>/dev/null && killed=1; done
