@@ -16,6 +16,7 @@
 #include "backend/base/utf8.h"
 #include "gate.h"
 #include "models.h"
+#include "sandbox/sandbox.h"
 
 #define WINDOW_MIN 1000 /* tokens; a prompt alone takes half of it */
 #define WINDOW_MAX 100000000
@@ -37,7 +38,8 @@ static const struct key {
 			  "first provider with a key"},
 	[CONFIG_PROJECT] = {"project", "", ANY, NULL, NULL,
 			    "project of new sessions; empty: the git checkout that the writing process stands in"},
-	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm container host dir", "", "where the tools of a session run"},
+	[CONFIG_SANDBOX] = {"sandbox", "vm", WORD, "vm container host dir", "",
+			    "where the tools of a session run; also ssh:HOST"},
 	[CONFIG_SIZE] = {"size", "small", WORD, "mini small large", "",
 			 "cpus/memory: mini 1/512 MiB, small 2/2 GiB, large 8/16 GiB"},
 	[CONFIG_NETWORK] = {"network", "none", WORD, "none registries internet", "",
@@ -164,10 +166,13 @@ static int check_word(const struct key *k, const char *value, struct err *err)
 {
 	if (word_in(k->words, value))
 		return 0;
-	bool ssh = !strcmp(k->name, "sandbox") && !strncmp(value, "ssh:", 4);
-	if (ssh || (k->later && word_in(k->later, value)))
+	bool kind = !strcmp(k->name, "sandbox");
+	if (kind && !strncmp(value, "ssh:", 4))
+		return sandbox_kind_check(value, err);
+	if (k->later && word_in(k->later, value))
 		return err_set(err, EOPNOTSUPP, "%s = %s is not built yet; possible now: %s", k->name, value, k->words);
-	return err_set(err, EINVAL, "%s cannot be \"%.60s\"; possible: %s", k->name, value, k->words);
+	return err_set(err, EINVAL, "%s cannot be \"%.60s\"; possible: %s%s", k->name, value, k->words,
+		       kind ? " ssh:HOST" : "");
 }
 
 static int check_window(const char *value, struct err *err)

@@ -167,6 +167,11 @@ int worker_env(struct worker *w, struct err *err)
 	}
 	/* a connection lets a paused one go on */
 	int rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
+	if (rc == -ENOTCONN && up) { /* what holds it lives, but the tool daemon behind that does not */
+		worker_log(w, "the sandbox does not let us in; starting it");
+		rc = start(w, err);
+		rc = rc ? rc : env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
+	}
 	if (!rc && up)
 		rc = show_state(w, SANDBOX_RUNNING, err); /* it was thought to be otherwise, maybe */
 	if (!rc)

@@ -222,6 +222,11 @@ static int run_box(const struct verb *v, int argc, char **argv)
 	return sandbox_box_main(argc, argv);
 }
 
+static int run_bridge(const struct verb *v, int argc, char **argv)
+{
+	return sandbox_bridge_main(argc, argv);
+}
+
 static int run_tools(const struct verb *v, int argc, char **argv)
 {
 	return sandbox_tools_main(argc, argv);
@@ -298,6 +303,7 @@ static const struct verb verbs[] = {
 	{"claude-jail", "...", run_claude, NULL, NULL},
 	{"vm-keeper", "...", run_keeper, NULL, NULL},
 	{"box-keeper", "...", run_box, NULL, NULL},
+	{"ssh-bridge", "...", run_bridge, NULL, NULL},
 	{"tool-daemon", "...", run_tools, NULL, NULL},
 };
 

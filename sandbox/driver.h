@@ -4,7 +4,10 @@
 #include "sandbox.h"
 
 struct driver {
-	const char *kind;
+	const char *kind; /* without its argument */
+	/* Kinds with an argument, KIND:ARGUMENT: whether it may be one. spec->kind is the whole; what state, down and
+	 * destroy need of it, the driver keeps in its folder. NULL: the kind takes none. */
+	int (*argument)(const char *argument, struct err *err);
 	int (*possible)(struct err *err);
 	int (*up)(const struct sandbox_spec *spec, struct err *err);
 	enum sandbox_state (*state)(const struct paths *paths, int64_t id);
@@ -20,7 +23,7 @@ struct driver {
 	int (*ssh)(const struct paths *paths, int64_t id, struct err *err); /* NULL: there is none inside */
 };
 
-extern const struct driver driver_container, driver_dir, driver_host, driver_vm;
+extern const struct driver driver_container, driver_dir, driver_host, driver_ssh, driver_vm;
 
 /* A stream to the ssh server of a sandbox that is up: a descriptor, or -errno. */
 int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct err *err);

@@ -17,8 +17,7 @@ static const struct {
 	struct sandbox_size size;
 } sizes[] = {{"mini", {1, 512}}, {"small", {2, 2048}}, {"large", {8, 16384}}};
 
-static const struct driver *const drivers[] = {&driver_vm, &driver_container, &driver_host, &driver_dir};
-static const char *const later[] = {"ssh"};
+static const struct driver *const drivers[] = {&driver_vm, &driver_container, &driver_ssh, &driver_host, &driver_dir};
 
 int sandbox_size(const char *name, struct sandbox_size *out)
 {
@@ -37,10 +36,13 @@ int sandbox_size(const char *name, struct sandbox_size *out)
 	return -EINVAL;
 }
 
+/* KIND, or KIND:ARGUMENT of a kind that takes one; what is behind the colon is for the driver to judge. */
 static const struct driver *find(const char *kind)
 {
+	size_t n = strcspn(kind, ":");
 	for (size_t i = 0; i < ARRAY_LEN(drivers); i++)
-		if (!strcmp(drivers[i]->kind, kind))
+		if (strlen(drivers[i]->kind) == n && !strncmp(drivers[i]->kind, kind, n) &&
+		    (kind[n] == ':') == (drivers[i]->argument != NULL))
 			return drivers[i];
 	return NULL;
 }
@@ -48,18 +50,24 @@ static const struct driver *find(const char *kind)
 /* Why there is no driver of that kind. */
 static int refuse(const char *kind, struct err *err)
 {
-	for (size_t i = 0; i < ARRAY_LEN(later); i++) {
-		size_t n = strlen(later[i]);
-		if (!strncmp(kind, later[i], n) && (!kind[n] || kind[n] == ':'))
-			return err_set(err, EOPNOTSUPP, "sandboxes of kind %s are not built yet: use vm", later[i]);
-	}
-	return err_set(err, EOPNOTSUPP, "there is no kind of sandbox called \"%s\": use vm", kind);
+	for (size_t i = 0; i < ARRAY_LEN(drivers); i++)
+		if (drivers[i]->argument && !strcmp(drivers[i]->kind, kind))
+			return drivers[i]->argument("", err);
+	return err_set(err, EOPNOTSUPP, "there is no kind of sandbox called \"%.60s\": use vm", kind);
+}
+
+int sandbox_kind_check(const char *kind, struct err *err)
+{
+	const struct driver *d = find(kind);
+	if (!d)
+		return refuse(kind, err);
+	return d->argument ? d->argument(strchr(kind, ':') + 1, err) : 0;
 }
 
 int sandbox_possible(const char *kind, struct err *err)
 {
-	const struct driver *d = find(kind);
-	return d ? d->possible(err) : refuse(kind, err);
+	int rc = sandbox_kind_check(kind, err);
+	return rc ? rc : find(kind)->possible(err);
 }
 
 int sandbox_up(const struct sandbox_spec *spec, struct err *err)
@@ -150,9 +158,11 @@ int sandbox_save(const struct paths *paths, const char *kind, int64_t id, const 
 void sandbox_describe(const char *kind, enum sandbox_state state, char out[64])
 {
 	const struct driver *d = find(kind);
-	if (d)
-		d->describe(state, out);
-	else
+	if (d) {
+		char words[64];
+		d->describe(state, words); /* the whole kind in front, not its first word */
+		snprintf(out, 64, "%.*s%s", (int)(63 - strlen(words)), kind, words + strlen(d->kind));
+	} else
 		snprintf(out, 64, "%.40s", kind);
 }
 
@@ -161,11 +171,15 @@ int sandbox_enter_possible(const char *kind, struct err *err)
 	const struct driver *d = find(kind);
 	if (!d)
 		return refuse(kind, err);
-	return d->ssh ? 0
-		      : err_set(err, EOPNOTSUPP,
-				"sandboxes of kind %s have no ssh server: they are folders of a machine that you are "
-				"on; only kind vm has one",
-				kind);
+	if (d->ssh)
+		return 0;
+	if (d->argument)
+		return err_set(err, EOPNOTSUPP, "log in there yourself: `ssh %s`; the sandbox is below ~/.berthfs",
+			       strchr(kind, ':') + 1);
+	return err_set(err, EOPNOTSUPP,
+		       "sandboxes of kind %s have no ssh server: they are folders of a machine that you are on; only "
+		       "kind vm has one",
+		       kind);
 }
 
 int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct err *err)

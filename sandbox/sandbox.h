@@ -38,7 +38,7 @@ enum sandbox_state {
 
 struct sandbox_spec {
 	const struct paths *paths;
-	const char *kind; /* "vm" or "dir" */
+	const char *kind; /* "vm", "dir" or "ssh:HOST" */
 	int64_t id;	  /* session id */
 	const char *name; /* session name: becomes the host name */
 	const char *size; /* size name; ignored by dir */
@@ -59,6 +59,8 @@ struct sandbox_spec {
 	void *arg;
 };
 
+/* Whether there is such a kind, and its argument (`ssh:HOST`) may be one. Looks at nothing but the words. */
+int sandbox_kind_check(const char *kind, struct err *err);
 /* Says in words why sandboxes of this kind cannot be made here (no QEMU, unknown kind), or returns 0. Looks only at
  * the machine and never starts anything. -EOPNOTSUPP for kinds that are not built yet. */
 int sandbox_possible(const char *kind, struct err *err);
@@ -151,6 +153,7 @@ int sandbox_conformance_main(const struct paths *paths, int argc, char **argv);
 
 int sandbox_keeper_main(int argc, char **argv); /* berthfs vm-keeper ...: parent of one QEMU */
 int sandbox_box_main(int argc, char **argv);	/* berthfs box-keeper ...: parent of one container */
+int sandbox_bridge_main(int argc, char **argv); /* berthfs ssh-bridge ...: the connection of one sandbox behind ssh */
 int sandbox_tools_main(int argc, char **argv);	/* berthfs tool-daemon ...: the tool daemon of kind dir */
 
 /* ---- env: a connection to the tool daemon inside a sandbox; one thread at a time ---- */

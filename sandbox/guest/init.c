@@ -1,6 +1,7 @@
-/* The guest program: PID 1 of a VM, its tool daemon, its end of the port to the keeper, and what listens on 127.0.0.1
- * for the gateway's clients, whose connections become streams of that port. The main thread runs the mux; connections
- * and jobs have threads of their own (tools.c, job_run.c). Must never exit, since that is a kernel panic. */
+/* The guest program: PID 1 of a VM (and on a machine behind ssh what remote.h says), its tool daemon, its end of the
+ * port to the keeper, and what listens on 127.0.0.1 for the gateway's clients, whose connections become streams of that
+ * port. The main thread runs the mux; connections and jobs have threads of their own (tools.c, job_run.c). Must never
+ * exit, since that is a kernel panic. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,7 @@
 #include "boot.h"
 #include "box.h"
 #include "busy.h"
+#include "remote.h"
 #include "sandbox/mux.h"
 #include "sandbox/net.h"
 #include "ssh.h"
@@ -217,10 +219,8 @@ int main(int argc, char **argv)
 	static struct init init;
 	if (argc > 1 && !strcmp(argv[1], "box"))
 		return box_main(argc, argv);
-	if (getpid() != 1) {
-		fprintf(stderr, "this program is PID 1 of a virtual machine and nothing else\n");
-		return 64;
-	}
+	if (getpid() != 1)
+		return remote_main(argc, argv);
 	boot_up();
 	start(&init);
 	while (!turn(&init, -1))

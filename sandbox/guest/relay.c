@@ -1,6 +1,6 @@
 /* Relays connections to a port of 127.0.0.1 into the gateway's unix socket, with half-close and at most 64 KiB a
  * connection on the way. One thread accepts, and each connection has one of its own. Must never hold more than
- * RELAY_CONNECTIONS of them. */
+ * RELAY_CONNECTIONS of them, nor serve another user of the machine. */
 #include "relay.h"
 
 #include <arpa/inet.h>
@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -93,10 +94,33 @@ static void pump(struct way *a, struct way *b)
 	}
 }
 
+/* Other users of this machine find the port as well: whose a connection is, the kernel tells. */
+static bool is_ours(int fd)
+{
+	struct sockaddr_in us, peer;
+	socklen_t n = sizeof us, m = sizeof peer;
+	char line[256];
+	unsigned from, from_port, to, to_port, uid;
+	bool ours = false;
+	FILE *f = fopen("/proc/net/tcp", "re");
+	if (!f || getsockname(fd, (struct sockaddr *)&us, &n) || getpeername(fd, (struct sockaddr *)&peer, &m))
+		goto out;
+	/* sl local:port remote:port st tx:rx tr:when retrnsmt uid; the client's own end has its address first */
+	while (!ours && fgets(line, sizeof line, f))
+		ours = sscanf(line, " %*d: %x:%x %x:%x %*x %*s %*s %*x %u", &from, &from_port, &to, &to_port, &uid) ==
+			       5 &&
+		       from == peer.sin_addr.s_addr && from_port == ntohs(peer.sin_port) && to == us.sin_addr.s_addr &&
+		       to_port == ntohs(us.sin_port) && (uid == geteuid() || !uid);
+out:
+	if (f)
+		fclose(f);
+	return ours;
+}
+
 static void *serve(void *arg)
 {
 	struct link *l = arg;
-	int out = net_dial(l->relay->note);
+	int out = is_ours(l->fd) ? net_dial(l->relay->note) : -EPERM;
 	if (out >= 0) {
 		l->ways[0].from = l->ways[1].to = l->fd;
 		l->ways[0].to = l->ways[1].from = out;

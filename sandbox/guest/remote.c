@@ -34,6 +34,7 @@ struct link {
 	struct mux *mux;
 	char *tools; /* the daemon's socket */
 	int net;     /* listens for the daemon's relay */
+	int watch;   /* a connection to the daemon that says nothing: its end is the daemon's */
 };
 
 static int fail(const struct err *err)
@@ -75,10 +76,11 @@ static bool end_holder(const char *lock, int ms)
 static int start_daemon(const char *folder, struct err *err)
 {
 	static const char *const options[][2] = {{"--socket", "sock"},	  {"--home", "home"}, {"--jobs", "jobs"},
-						 {"--lock", "tools.pid"}, {"--log", "log"},   {"--net", "net"}};
+						 {"--lock", "tools.pid"}, {"--log", "log"},   {"--net", "net"},
+						 {"--busy", "busy"}};
 	CLEAN_FREE char *lock = in(folder, "tools.pid");
 	CLEAN_FREE char *home = in(folder, "home");
-	char *argv[1 + 2 * ARRAY_LEN(options)] = {xstrdup("tool-daemon")};
+	char *argv[3 + 2 * ARRAY_LEN(options)] = {xstrdup("tool-daemon")};
 	int argc = 1;
 	int rc = dir_make(home, 0755, err);
 	if (rc || tools_lock_holder(lock))
@@ -87,6 +89,8 @@ static int start_daemon(const char *folder, struct err *err)
 		argv[argc++] = xstrdup(options[i][0]);
 		argv[argc++] = in(folder, options[i][1]);
 	}
+	argv[argc++] = xstrdup("--as");
+	argv[argc++] = xstrdup("ssh");
 	/* two that start it at once: one finds it running */
 	if (sandbox_tools_main(argc, argv) && !tools_lock_holder(lock))
 		rc = err_set(err, EIO, "the tool daemon does not start in %s", folder);
@@ -100,7 +104,10 @@ static int start_daemon(const char *folder, struct err *err)
 static int on_accept(void *arg, const char *kind)
 {
 	const struct link *l = arg;
-	return strcmp(kind, "tool") ? -EPROTONOSUPPORT : unix_connect_now(l->tools, NULL);
+	int fd = strcmp(kind, "tool") ? -EPROTONOSUPPORT : unix_connect_now(l->tools, NULL);
+	if (fd == -ECONNREFUSED || fd == -ENOENT)
+		_exit(0); /* the daemon is dead: the next link starts another */
+	return fd;
 }
 
 struct way {
@@ -144,9 +151,10 @@ static void run(struct link *l)
 {
 	while (mux_state(l->mux) != MUX_DOWN) {
 		bool room = mux_state(l->mux) == MUX_LIVE && mux_guest_streams(l->mux) < MUX_GUEST_STREAMS;
-		struct pollfd p[2] = {{.fd = mux_fd(l->mux), .events = POLLIN},
-				      {.fd = room ? l->net : -1, .events = POLLIN}};
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
+		struct pollfd p[3] = {{.fd = mux_fd(l->mux), .events = POLLIN},
+				      {.fd = room ? l->net : -1, .events = POLLIN},
+				      {.fd = l->watch, .events = POLLIN}};
+		if ((poll(p, 3, -1) < 0 && errno != EINTR) || p[2].revents)
 			return;
 		mux_work(l->mux);
 		if (p[1].revents)
@@ -171,6 +179,7 @@ static int link_main(const char *folder)
 	rc = rc ? rc : tools_lock_take(lock, &err);
 	rc = rc ? rc : (l.net = unix_listen(net, 0600, &err)) < 0 ? l.net : 0;
 	rc = rc ? rc : net_note(note, net, &err);
+	rc = rc ? rc : (l.watch = unix_connect(l.tools, &err)) < 0 ? l.watch : 0;
 	rc = rc ? rc : mux_new(MUX_GUEST, &ops, &l, &l.mux, &err);
 	if (!rc && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s))
 		rc = err_sys(&err, errno, "cannot make a socket");

@@ -43,14 +43,14 @@ pid_t tools_lock_holder(const char *path)
 }
 
 /* The descriptor stays open, and with it the lock, until the process ends. */
-static int take_lock(const char *path, struct err *err)
+int tools_lock_take(const char *path, struct err *err)
 {
 	CLEAN_FD int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	if (fd < 0)
 		return err_sys(err, errno, "cannot open %s", path);
 	if (fcntl(fd, F_OFD_SETLK, &l))
-		return err_set(err, EBUSY, "a tool daemon runs here already (%s)", path);
+		return err_set(err, EBUSY, "another one runs here already (%s)", path);
 	char text[32];
 	int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) || write(fd, text, (size_t)n) != n)
@@ -148,7 +148,7 @@ static int begin(struct daemon *d, struct err *err)
 	d->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (d->signals < 0 || d->stop < 0)
 		return err_sys(err, errno, "cannot make a descriptor");
-	int rc = take_lock(d->lock, err);
+	int rc = tools_lock_take(d->lock, err);
 	int port = rc ? rc : relay_start(d->net, err);
 	CLEAN_FREE char *url = xasprintf("http://127.0.0.1:%d", port);
 	config.url = url;

@@ -146,7 +146,11 @@ TEST(kinds_and_sizes)
 	struct err err = ERR_INIT;
 	struct sandbox_size size;
 	CHECK_INT(sandbox_possible(box.kind, &err), 0);
-	CHECK_INT(sandbox_possible("ssh:box", &err), -EOPNOTSUPP);
+	CHECK_INT(sandbox_kind_check("ssh:box", &err), 0);
+	CHECK_INT(sandbox_kind_check("ssh:-o", &err), -EINVAL);
+	CHECK_INT(sandbox_kind_check("ssh:", &err), -EINVAL);
+	CHECK_INT(sandbox_kind_check("ssh", &err), -EINVAL);
+	CHECK_INT(sandbox_kind_check("dir:x", &err), -EOPNOTSUPP);
 	CHECK_INT(sandbox_possible("nonsense", &err), -EOPNOTSUPP);
 	CHECK(strstr(err.text, "nonsense"));
 	CHECK_INT(sandbox_size("mini", &size), 0);
