@@ -13,6 +13,7 @@
 #include "image.h"
 #include "image_job.h"
 #include "jail.h"
+#include "kvm.h"
 #include "qemu.h"
 #include "sandbox.h"
 
@@ -48,11 +49,21 @@ static void program(const struct out *o, const char *name, const char *package, 
 		say(o, true, name, "%.*s", (int)strcspn(buf_str(&b), "\n"), buf_str(&b));
 }
 
+/* Neither is a fault: what has no KVM is emulated, some ten times slower. */
 static void kvm(const struct out *o)
 {
-	bool there = !access("/dev/kvm", R_OK | W_OK);
-	say(o, true, "kvm", "not used yet: software emulation (tcg)%s",
-	    there ? "" : "; there is no /dev/kvm for us either");
+	struct image im = {0};
+	CLEAN_BUF struct buf why = BUF_INIT;
+	if (image_current(o->paths, &im, NULL)) {
+		say(o, true, "kvm", "not known before there is a base image: software emulation (tcg) until then");
+		return;
+	}
+	bool works = kvm_works(o->paths, im.dir, &why);
+	say(o, true, "kvm",
+	    works ? "works here (%s); VMs do not use it yet: software emulation (tcg)"
+		  : "does not work here: %s; VMs use software emulation (tcg)",
+	    buf_str(&why));
+	image_release(&im);
 }
 
 static void locked_in(const struct out *o)

@@ -85,6 +85,8 @@ void jail_begin(const struct jail *j, struct jail_args *a)
 		a->owned++;
 		line += n + (line[n] == '\n');
 	}
+	if (j->device)
+		words(a, "--dev-bind", j->device, j->device);
 	if (j->disk)
 		words(a, "--bind", j->disk, j->disk);
 	word(a, "--");

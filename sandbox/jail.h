@@ -6,10 +6,11 @@
 #define JAIL_PROGRAM "bwrap"
 
 struct jail {
-	const char *image; /* folder that is shown read-only: kernel, initrd, the disk that overlays lie on */
-	const char *bases; /* more folders that are shown read-only, one a line; at most four. May be NULL */
-	const char *disk;  /* the one file that may be written */
-	const char *open;  /* folder of QEMU where it is not below /usr, or NULL */
+	const char *image;  /* folder that is shown read-only: kernel, initrd, the disk that overlays lie on */
+	const char *bases;  /* more folders that are shown read-only, one a line; at most four. May be NULL */
+	const char *disk;   /* the one file that may be written */
+	const char *device; /* one that it may use, or NULL */
+	const char *open;   /* folder of QEMU where it is not below /usr, or NULL */
 };
 
 struct jail_args {

@@ -63,14 +63,20 @@ static char *escape(const char *path)
 
 /* quiet to nowatchdog: fewer things to emulate. reboot=t: the guest ends itself by a triple fault, which with
  * -no-reboot ends QEMU (there is no ACPI power-off here). */
-static char *kernel_line(const struct qemu_spec *s)
+char *qemu_kernel_words(long khz)
 {
-	CLEAN_FREE char *tsc = s->khz ? xasprintf(" tsc_early_khz=%ld tsc=reliable", s->khz) : xstrdup("");
+	CLEAN_FREE char *tsc = khz ? xasprintf(" tsc_early_khz=%ld tsc=reliable", khz) : xstrdup("");
 	return xasprintf(
 		"console=ttyS0%s reboot=t panic=-1 quiet loglevel=1 random.trust_cpu=on mitigations=off audit=0 "
-		"nowatchdog no_timer_check cryptomgr.notests rcupdate.rcu_expedited=1 berthfs.host=%s "
-		"berthfs.time=%lld%s",
-		tsc, s->host, (long long)clock_real_ms(), s->fresh ? " berthfs.fresh=1" : "");
+		"nowatchdog no_timer_check cryptomgr.notests rcupdate.rcu_expedited=1",
+		tsc);
+}
+
+static char *kernel_line(const struct qemu_spec *s)
+{
+	CLEAN_FREE char *words = qemu_kernel_words(s->khz);
+	return xasprintf("%s berthfs.host=%s berthfs.time=%lld%s", words, s->host, (long long)clock_real_ms(),
+			 s->fresh ? " berthfs.fresh=1" : "");
 }
 
 /* What the guest sees, but for its size. */

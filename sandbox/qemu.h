@@ -41,3 +41,5 @@ long qemu_key_khz(const char *saved); /* 0: none in it */
 /* For those two: the words that describe the devices, and the program's real path or NULL (malloc'd). */
 void qemu_devices(const struct qemu_spec *spec, struct buf *out);
 char *qemu_path(void);
+/* What the guest's kernel is told, but for what our own program in it is; malloc'd. khz: as in qemu_spec. */
+char *qemu_kernel_words(long khz);

@@ -17,6 +17,7 @@
 #include "backend/base/mem.h"
 #include "sandbox/image.h"
 #include "sandbox/keeper.h"
+#include "sandbox/kvm.h"
 #include "sandbox/warm.h"
 #include "tests/unit/check.h"
 #include "vm.h"
@@ -273,6 +274,35 @@ TEST(making_ends_with_its_vm)
 		CLEAN_FREE char *none = saved();
 		CHECK(none == NULL || i == 1);
 	}
+}
+
+/* The probe believes a guest that runs to its end, and nothing else. */
+TEST(probe)
+{
+	struct image im = {0};
+	CLEAN_FREE char *initrd = NULL;
+	CLEAN_BUF struct buf why = BUF_INIT;
+	CLEAN_BUF struct buf again = BUF_INIT;
+	if (image_current(&here.paths, &im, NULL) || image_initrd(im.dir, &initrd, NULL)) {
+		CHECK(false);
+		return;
+	}
+	CHECK(kvm_probe("tcg", im.dir, initrd, BOOT_MS, &why));
+	CHECK(strstr(buf_str(&why), "a guest booted in") != NULL);
+	buf_reset(&why);
+	CHECK(!kvm_probe("tcg", im.dir, initrd, 100, &why)); /* not that fast */
+	CHECK(strstr(buf_str(&why), "did not come up within") != NULL);
+	buf_reset(&why);
+	CHECK(!kvm_probe("tcg", im.dir, "/no/such/file", BOOT_MS, &why));
+	CHECK(strstr(buf_str(&why), "QEMU ended with code") != NULL);
+	buf_reset(&why);
+	/* what it found is kept, and found again */
+	bool works = kvm_works(&here.paths, im.dir, &why);
+	int64_t start = clock_mono_ms();
+	CHECK_INT(kvm_works(&here.paths, im.dir, &again), works);
+	printf("# kvm: %s; again in %lld ms\n", buf_str(&why), (long long)(clock_mono_ms() - start));
+	CHECK_STR(buf_str(&again), buf_str(&why));
+	image_release(&im);
 }
 
 /* Images of this test alone. */
