@@ -22,6 +22,7 @@
 #include "pool.h"
 #include "repo.h"
 #include "requests.h"
+#include "rest.h"
 #include "session.h"
 #include "template.h"
 #include "transcript.h"
@@ -294,6 +295,7 @@ void backend_stop(struct backend *b)
 	pool_stop(b->pool);
 	templates_stop(b->templates);
 	claudes_free(b->claudes);
+	rest_all(b);
 	gate_link_stop(b->link);
 	store_stop(b->store);
 	gate_link_free(b->link);

@@ -22,7 +22,7 @@
 #define WINDOW_MAX 100000000
 
 /* Forms of a value. */
-enum form { ANY, WORD, SECONDS, COUNT, WINDOW, RULES, PATTERNS, LISTEN, LATER };
+enum form { ANY, WORD, SECONDS, REST, COUNT, WINDOW, RULES, PATTERNS, LISTEN, LATER };
 
 static const struct key {
 	const char *name, *fallback;
@@ -63,9 +63,12 @@ static const struct key {
 	[CONFIG_CHECK_TIMEOUT] = {"check.timeout", "300", SECONDS, NULL, NULL,
 				  "seconds for a check that names none itself"},
 	[CONFIG_WORKERS] = {"workers", "64", COUNT, NULL, NULL, "sessions that may run at the same time"},
-	[CONFIG_IDLE_PAUSE] = {"idle.pause", "off", LATER, NULL, NULL, "seconds until an idle sandbox is paused"},
-	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "off", LATER, NULL, NULL,
-				   "seconds until an idle sandbox goes to disk"},
+	[CONFIG_IDLE_PAUSE] = {"idle.pause", "60 s", REST, NULL, NULL,
+			       "until a sandbox that nothing is asked of is paused, memory and all; off: never"},
+	[CONFIG_IDLE_HIBERNATE] = {"idle.hibernate", "30 m", REST, NULL, NULL,
+				   "until the memory of such a sandbox goes to disk and its token ends; off: never"},
+	[CONFIG_IDLE_DOWN] = {"idle.down", "off", REST, NULL, NULL,
+			      "until such a sandbox is stopped, and all that runs in it ends; off: never"},
 	[CONFIG_GATEWAY_LISTEN] = {"gateway.listen", "off", LISTEN, NULL, NULL,
 				   "ADDRESS:PORT for programs of this machine that have a session's token"},
 	[CONFIG_LEDGER_SYNC] =
@@ -241,6 +244,11 @@ static int check(const struct key *k, const char *value, struct err *err)
 		if (number(value, true) > 0)
 			return 0;
 		return err_set(err, EINVAL, "%s needs a time such as 60, 60 s or 5 m, not \"%.60s\"", k->name, value);
+	case REST:
+		if (!strcmp(value, "off") || number(value, true) > 0)
+			return 0;
+		return err_set(err, EINVAL, "%s is off, or a time such as 60, 60 s, 5 m or 1 h, not \"%.60s\"", k->name,
+			       value);
 	case COUNT:
 		if (number(value, false) > 0)
 			return 0;
@@ -427,7 +435,7 @@ void config_put(struct config *c)
 
 int64_t config_int(const struct config *c, enum config_key key)
 {
-	return number(c->value[key], keys[key].form == SECONDS);
+	return number(c->value[key], keys[key].form == SECONDS || keys[key].form == REST);
 }
 
 void config_default_text(struct buf *out)
@@ -445,6 +453,7 @@ static const char *key_values(const struct key *k, struct buf *values)
 {
 	switch (k->form) {
 	case SECONDS: return "A time such as 60, 60 s, 5 m or 1 h";
+	case REST: return "off, or a time such as 60, 60 s, 5 m or 1 h";
 	case COUNT: return "A number above 0";
 	case PATTERNS: return "Patterns with blanks between them";
 	case WINDOW: return "auto, or a number of tokens";

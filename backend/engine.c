@@ -13,6 +13,7 @@
 #include "backend/base/list.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "rest.h"
 #include "transcript.h"
 
 struct slot {
@@ -36,9 +37,9 @@ struct engine {
 };
 
 static step_fn *const steps[STATES] = {
-	[STATE_PREPARING] = prepare_step,  [STATE_RUNNING] = turn_step,	 [STATE_SYNCING] = sync_step,
-	[STATE_CHECKING] = check_step,	   [STATE_SHIPPING] = ship_step, [STATE_DESTROYING] = destroy_step,
-	[STATE_COMPACTING] = compact_step, [STATE_LOWERING] = down_step, [STATE_SAVING] = snapshot_step,
+	[STATE_PREPARING] = prepare_step,  [STATE_RUNNING] = turn_step,	  [STATE_SYNCING] = sync_step,
+	[STATE_CHECKING] = check_step,	   [STATE_SHIPPING] = ship_step,  [STATE_DESTROYING] = destroy_step,
+	[STATE_COMPACTING] = compact_step, [STATE_LOWERING] = lower_step, [STATE_SAVING] = snapshot_step,
 	[STATE_RESTORING] = restore_step,
 };
 
@@ -82,7 +83,11 @@ static bool step(struct worker *w)
 		log_error("session %" PRId64 ": %s", w->id, err.text);
 		return false;
 	}
-	if (atomic_load(&w->halt) || !w->s || !steps[w->s->state] || session_waits(w->s))
+	if (atomic_load(&w->halt) || !w->s)
+		return false;
+	if (w->s->state == STATE_IDLE || w->s->state == STATE_FAILED)
+		return rest_step(w);
+	if (!steps[w->s->state] || session_waits(w->s))
 		return false;
 	rc = steps[w->s->state](w, &err);
 	if (atomic_load(&w->halt))

@@ -56,5 +56,5 @@ int worker_event(struct worker *w, enum event ev, const char *words, struct err 
 
 /* The step of each state. 0, or an error whose words become the reason of `failed`. -ECANCELED: look again. */
 typedef int step_fn(struct worker *w, struct err *err);
-step_fn down_step, prepare_step, turn_step, sync_step, check_step, ship_step, compact_step, destroy_step, snapshot_step,
-	restore_step;
+step_fn lower_step, prepare_step, turn_step, sync_step, check_step, ship_step, compact_step, destroy_step,
+	snapshot_step, restore_step;

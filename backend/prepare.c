@@ -14,10 +14,12 @@
 #include "guest.h"
 #include "killpoint.h"
 #include "repo.h"
+#include "rest.h"
 #include "snapshot.h"
 #include "template.h"
 #include "transcript.h"
 
+#define TRIES	   3		/* of waking a sandbox that goes away again */
 #define IMAGE_LINE "base image" /* how sandbox_up()'s progress begins while the image is made */
 
 /* ---- the sandbox's own state, for the `sandbox` file ---- */
@@ -152,24 +154,22 @@ static void open_way(struct worker *w)
 		worker_log(w, "the sandbox has no way out for now: %s", why.text);
 }
 
-int worker_env(struct worker *w, struct err *err)
+static int wake(struct worker *w, struct err *err)
 {
-	if (w->env && !env_lost(w->env))
-		return 0;
-	worker_env_drop(w);
 	enum sandbox_state state = sandbox_state(w->b->paths, w->s->sandbox, w->id);
-	bool up = state == SANDBOX_RUNNING || state == SANDBOX_PAUSED;
-	if (!up) {
-		worker_log(w, "the sandbox is down; starting it");
-		int rc = start(w, err);
-		if (rc)
-			return rc;
+	bool woken = state != SANDBOX_RUNNING && *w->s->clone, up = state == SANDBOX_RUNNING || state == SANDBOX_PAUSED;
+	int rc = woken ? rest_waking(w, state, err) : 0;
+	if (!rc && !up) {
+		if (state != SANDBOX_HIBERNATED)
+			worker_log(w, "the sandbox is down; starting it");
+		rc = start(w, err);
 	}
 	/* a connection lets a paused one go on */
-	int rc = env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
+	rc = rc ? rc : env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
 	if (rc == -ENOTCONN && up) { /* what holds it lives, but the tool daemon behind that does not */
 		worker_log(w, "the sandbox does not let us in; starting it");
-		rc = start(w, err);
+		rc = *w->s->clone ? rest_waking(w, SANDBOX_DOWN, err) : 0;
+		rc = rc ? rc : start(w, err);
 		rc = rc ? rc : env_open(w->b->paths, w->s->sandbox, w->id, &w->cancel, &w->env, err);
 	}
 	if (!rc && up)
@@ -178,6 +178,21 @@ int worker_env(struct worker *w, struct err *err)
 		open_way(w);
 	if (!rc && state == SANDBOX_NONE && *w->s->clone)
 		rc = renew(w, err);
+	return rc ? rc : rest_awake(w, err);
+}
+
+int worker_env(struct worker *w, struct err *err)
+{
+	int rc = 0;
+	if (w->env && !env_lost(w->env))
+		return 0;
+	for (int i = 0; i < TRIES; i++) {
+		worker_env_drop(w);
+		rc = wake(w, err);
+		/* one that dies while it is being made ready is started again */
+		if (!rc || atomic_load(&w->cancel) || !w->env || !env_lost(w->env))
+			break;
+	}
 	return rc;
 }
 
@@ -301,28 +316,6 @@ static int ended_tx(struct tx *tx, void *arg, struct err *err)
 			   "UPDATE sessions SET state='idle', sandbox_state='down' WHERE id=? AND destroyed_ms IS NOT "
 			   "NULL",
 			   "i", w->id);
-}
-
-static int lowered_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
-{
-	const struct err *why = arg;
-	char line[64];
-	sandbox_describe(s->sandbox, why->code ? SANDBOX_RUNNING : SANDBOX_DOWN, line);
-	session_set(&s->sandbox_state, line);
-	int rc = why->code ? tx_error(tx, s->id, "ctl", why, err) : log_add(tx, s, "sandbox down", err);
-	rc = rc ? rc : tx_event(tx, s, "sandbox", line, err);
-	return rc ? rc : session_event(tx, s, EVENT_LOWERED, NULL, err);
-}
-
-/* `down`: the sandbox stops and its token ends; its disk stays, and whatever needs it next starts it again. */
-int down_step(struct worker *w, struct err *err)
-{
-	struct err why = ERR_INIT;
-	worker_env_drop(w);
-	gate_sandbox_revoke(w->b, w->id, NULL); /* if the gateway is away: gate_token.c does it when it is back */
-	sandbox_down(w->b->paths, w->s->sandbox, w->id, &why);
-	killpoint("down.stopped");
-	return worker_commit(w, lowered_fn, &why, err);
 }
 
 int destroy_step(struct worker *w, struct err *err)

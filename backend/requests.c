@@ -11,6 +11,7 @@
 #include "backend/base/text.h"
 #include "guest.h"
 #include "message.h"
+#include "sandbox/sandbox.h"
 #include "session.h"
 #include "ship.h"
 #include "snapshot.h"
@@ -149,7 +150,42 @@ static int verb_compact(struct tx *tx, struct session *s, const char *arg, struc
 static int verb_down(struct tx *tx, struct session *s, const char *arg, struct err *err)
 {
 	int rc = no_arg(arg, err);
-	return rc ? rc : session_event(tx, s, EVENT_DOWN, NULL, err);
+	return rc ? rc : session_event(tx, s, EVENT_DOWN, "down", err);
+}
+
+/* The `sandbox` file as it was committed last: kind, and how it is. */
+static bool sandbox_is(const struct session *s, const char *word)
+{
+	return strstr(s->sandbox_state + strcspn(s->sandbox_state, " "), word) != NULL;
+}
+
+static int lower_to(struct tx *tx, struct session *s, enum sandbox_state state, const char *verb, struct err *err)
+{
+	if (!sandbox_can(s->sandbox, state))
+		return err_set(err, EOPNOTSUPP, "a sandbox of kind %s cannot %s", s->sandbox, verb);
+	if (s->state == STATE_IDLE && sandbox_is(s, " down"))
+		return err_set(err, EINVAL, "its sandbox is down: there is nothing to %s", verb);
+	return session_event(tx, s, EVENT_DOWN, verb, err);
+}
+
+static int verb_pause(struct tx *tx, struct session *s, const char *arg, struct err *err)
+{
+	int rc = no_arg(arg, err);
+	if (!rc && s->state == STATE_IDLE && sandbox_is(s, " hibernated"))
+		return err_set(err, EINVAL, "its sandbox is hibernated: there is nothing to pause");
+	return rc ? rc : lower_to(tx, s, SANDBOX_PAUSED, "pause", err);
+}
+
+static int verb_hibernate(struct tx *tx, struct session *s, const char *arg, struct err *err)
+{
+	int rc = no_arg(arg, err);
+	return rc ? rc : lower_to(tx, s, SANDBOX_HIBERNATED, "hibernate", err);
+}
+
+static int verb_resume(struct tx *tx, struct session *s, const char *arg, struct err *err)
+{
+	int rc = no_arg(arg, err);
+	return rc ? rc : session_event(tx, s, EVENT_DOWN, "resume", err);
 }
 
 static int verb_snapshot(struct tx *tx, struct session *s, const char *arg, struct err *err)
@@ -197,13 +233,13 @@ static const struct verb {
 	{"sync", verb_sync, false, "sync", "bring the work into the checkout"},
 	{"merge", verb_merge, false, "merge", "fast-forward the checked-out branch to it"},
 	{"compact", verb_compact, false, "compact", "sum up older parts for the model, to make room"},
+	{"pause", verb_pause, false, "pause", "stop the sandbox as it is, memory and all"},
+	{"hibernate", verb_hibernate, false, "hibernate", "the same, and its memory goes to disk"},
+	{"resume", verb_resume, false, "resume", "wake the sandbox: what needs it does so by itself"},
 	{"down", verb_down, false, "down", "stop the sandbox; its disk stays, what needs it starts it again"},
 	{"snapshot", verb_snapshot, false, "snapshot", "keep disk, branch and transcript as they are now"},
 	{"restore", verb_restore, false, "restore K", "go back to snapshot K; what is now becomes a snapshot first"},
 	{"destroy", verb_destroy, true, "destroy [force]", "end the session, as rmdir does"},
-	{"pause"},
-	{"resume"},
-	{"hibernate"},
 };
 
 void ctl_verbs(struct buf *out)

@@ -361,3 +361,19 @@ CREATE TABLE guest_talks(
 	given INTEGER NOT NULL,             -- the last entry that it has answered
 	PRIMARY KEY(session, agent)
 ) STRICT, WITHOUT ROWID;
+
+-- migration 9
+
+-- Sandboxes that nobody needs: when they are paused, go to disk or are stopped (idle.h). Times are CLOCK_REALTIME in ms.
+CREATE TABLE idle(
+	session INTEGER PRIMARY KEY,
+	quiet_ms INTEGER NOT NULL,          -- the session has asked nothing of it since
+	busy_ms INTEGER NOT NULL DEFAULT 0, -- when it last said that it is busy, or could not be asked
+	worked_ms INTEGER NOT NULL DEFAULT 0, -- when it last used much processor time
+	asked_ms INTEGER NOT NULL DEFAULT 0,
+	answer INTEGER NOT NULL DEFAULT 0,  -- idle.h: enum idle_answer
+	cpu_ms INTEGER NOT NULL DEFAULT -1, -- processor time that it told then, -1 = none
+	words TEXT NOT NULL DEFAULT '',     -- why it is kept awake
+	waking INTEGER NOT NULL DEFAULT 0,  -- it was woken, and .agents/resume has not ended yet
+	wakes INTEGER NOT NULL DEFAULT 0    -- how often it was
+) STRICT;

@@ -12,6 +12,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "message.h"
+#include "rest.h"
 
 /* An action changes the session and returns 0, or refuses with words. */
 typedef int action(struct tx *tx, struct session *s, const char *words, struct err *err);
@@ -209,7 +210,7 @@ static int retry_now(struct tx *tx, struct session *s, const char *words, struct
 
 static int lower(struct tx *tx, struct session *s, const char *words, struct err *err)
 {
-	enter(tx, s, STATE_LOWERING, "");
+	enter(tx, s, STATE_LOWERING, words);
 	return 0;
 }
 
@@ -235,6 +236,11 @@ static int busy(struct tx *tx, struct session *s, const char *words, struct err 
 {
 	CLEAN_FREE char *status = session_status(s);
 	return err_set(err, EBUSY, "it is busy (%s): wait with `cat wait/idle`, or write `stop` to ctl", status);
+}
+
+static int lowering(struct tx *tx, struct session *s, const char *words, struct err *err)
+{
+	return strcmp(s->detail, words) ? busy(tx, s, words, err) : 0;
 }
 
 static int not_ready(struct tx *tx, struct session *s, const char *words, struct err *err)
@@ -277,7 +283,7 @@ static action *const table[EVENTS][STATES] = {
 	[EVENT_MERGE]     = {not_ready, merge_now,   busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,      is_failed,   gone},
 	[EVENT_COMPACT]   = {not_ready, compact_now, compact_next, busy,     busy,     compact_next, nothing,    busy,     busy,    busy,      is_failed,   gone},
 	[EVENT_COMPACTED] = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         next,       NULL,     NULL,    NULL,      NULL,        nothing},
-	[EVENT_DOWN]      = {not_ready, lower,       busy,         busy,     busy,     busy,         busy,       nothing,  busy,    busy,      is_failed,   gone},
+	[EVENT_DOWN]      = {not_ready, lower,       busy,         busy,     busy,     busy,         busy,       lowering, busy,    busy,      is_failed,   gone},
 	[EVENT_LOWERED]   = {NULL,      NULL,        NULL,         NULL,     NULL,     NULL,         NULL,       next,     NULL,    NULL,      NULL,        nothing},
 	[EVENT_SNAPSHOT]  = {not_ready, save,        busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,         is_failed,   gone},
 	[EVENT_RESTORE]   = {not_ready, restore,     busy,         busy,     busy,     busy,         busy,       busy,     busy,    busy,      restore,     gone},
@@ -306,7 +312,10 @@ int session_event(struct tx *tx, struct session *s, enum event ev, const char *w
 	if (!act)
 		return err_set(err, EINVAL, "session %" PRId64 ": event %s in state %s", s->id, event_names[ev],
 			       state_names[s->state]);
-	return act(tx, s, words ? words : "", err);
+	enum state before = s->state;
+	int rc = act(tx, s, words ? words : "", err);
+	bool rests = s->state == STATE_IDLE || s->state == STATE_FAILED;
+	return rc || s->state == before || !rests ? rc : rest_begin(tx, s, err);
 }
 
 void session_detail(struct tx *tx, struct session *s, const char *fmt, ...)
@@ -359,7 +368,7 @@ char *session_status(const struct session *s)
 	case STATE_SYNCING: return xstrdup("running sync");
 	case STATE_CHECKING: return xstrdup("checking");
 	case STATE_SHIPPING: return xasprintf("shipping %s", s->detail);
-	case STATE_LOWERING: return xstrdup("running down");
+	case STATE_LOWERING: return xasprintf("running %s", *s->detail ? s->detail : "down");
 	case STATE_SAVING: return xstrdup("running snapshot");
 	case STATE_RESTORING: return xstrdup("running restore");
 	case STATE_COMPACTING: return s->retry_ms ? running_status(s) : xstrdup("running compact");

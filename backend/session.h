@@ -15,7 +15,7 @@ enum state {
 	STATE_CHECKING,
 	STATE_SHIPPING,	  /* ship.c: fetch, ask, verify, push */
 	STATE_COMPACTING, /* `compact` while nothing runs */
-	STATE_LOWERING,	  /* `down`: its sandbox is being stopped; then it is idle again */
+	STATE_LOWERING,	  /* down, pause, hibernate, resume (detail says which): then it is idle again */
 	STATE_SAVING,	  /* `snapshot` */
 	STATE_RESTORING,  /* `restore K` */
 	STATE_FAILED,	  /* detail says why; `retry` or a message goes on */
@@ -39,8 +39,8 @@ enum event {
 	EVENT_MERGE,   /* ctl merge */
 	EVENT_COMPACT, /* ctl compact */
 	EVENT_COMPACTED,
-	EVENT_DOWN,	/* ctl down */
-	EVENT_LOWERED,	/* its sandbox is down */
+	EVENT_DOWN,	/* ctl down, pause, hibernate, resume */
+	EVENT_LOWERED,	/* it has been done */
 	EVENT_SNAPSHOT, /* ctl snapshot */
 	EVENT_RESTORE,	/* ctl restore K */
 	EVENT_SAVED,	/* either has ended */

@@ -1,4 +1,5 @@
-/* Looks at the sandboxes that are said to run. One thread of its own; it only reads, and commits what has changed. */
+/* Looks at the sandboxes that are said to run, and has those rest that nobody needs. One thread of its own; it only
+ * reads, and commits what has changed. */
 #include "watch.h"
 
 #include <errno.h>
@@ -9,10 +10,9 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "gate_link.h"
+#include "rest.h"
 #include "sandbox/sandbox.h"
 #include "session.h"
-
-#define LOOK_MS 5000 /* between two looks; a dead VM is also found by the next call that needs it */
 
 struct watch {
 	struct backend *b;
@@ -33,6 +33,10 @@ static int found_fn(struct tx *tx, void *arg, struct err *err)
 	struct session *s = tx_session(tx, f->id);
 	if (!s || strcmp(s->sandbox_state, f->was) || s->state == STATE_PREPARING)
 		return 0; /* its worker knows better */
+	bool woken = strstr(f->was, " paused") && strstr(f->line, " running");
+	int rc = woken ? rest_woken(tx, s, err) : 0;
+	if (rc)
+		return rc;
 	session_set(&s->sandbox_state, f->line);
 	s->changed_ms = tx->now_ms;
 	return tx_event(tx, s, "sandbox", f->line, err);
@@ -61,7 +65,7 @@ static void look(struct watch *w, struct db *db)
 	struct rows r;
 	int rc = db_query(db, &r, NULL,
 			  "SELECT id, sandbox, sandbox_state FROM sessions WHERE destroyed_ms IS NULL AND "
-			  "sandbox_state LIKE '% running%'",
+			  "(sandbox_state LIKE '% running%' OR sandbox_state LIKE '% paused%')",
 			  "");
 	while (!rc && rows_next(&r) && !stopping(w)) {
 		CLEAN_FREE char *was = xstrdup(row_text(&r, 2));
@@ -85,7 +89,8 @@ static void *watch_main(void *arg)
 	leftovers_remove(w->b, db);
 	while (!stopping(w)) {
 		look(w, db);
-		int64_t until = clock_real_ms() + LOOK_MS;
+		rest_look(w->b, db);
+		int64_t until = clock_real_ms() + rest_look_ms(w->b);
 		struct timespec t = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
 		pthread_mutex_lock(&w->lock);
 		if (!w->stop)

@@ -132,7 +132,8 @@ const struct format formats[] = {
 	 "`changes` ends with the same line.",
 	 NULL},
 	{PLACE_SESSION, KIND_MADE, "sandbox", NULL,
-	 "The kind and its state, such as `vm running` or `dir down`; `tcg` stands after it where a VM is emulated. "
+	 "The kind and its state: `running`, `paused`, `hibernated` or `down`, as in `vm running` or `dir down`; `tcg` "
+	 "stands after it where a VM is emulated. "
 	 "Empty "
 	 "until it is known.",
 	 NULL},

@@ -56,6 +56,8 @@ TEST(a_number_counts_while_its_process_lives)
 	CHECK(look().busy);
 	CHECK_INT(run("p3", "kill -9 $(cat pid)"), 0);
 	CHECK(ends(pid));
+	for (int64_t end = clock_mono_ms() + 60000; look().busy && clock_mono_ms() < end;)
+		clock_sleep_ms(10); /* until it has been waited for */
 	CHECK(!look().busy);
 	put("p4", "rm work");
 }
