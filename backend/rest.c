@@ -247,8 +247,12 @@ static int act_hibernate(struct worker *w, const char *kind, bool asked_for, str
 	return rc;
 }
 
-static int act_down(struct worker *w, const char *kind, struct err *err)
+/* Where it can be paused it is, first: that is refused while somebody is connected to it. */
+static int act_down(struct worker *w, const char *kind, bool asked_for, struct err *err)
 {
+	bool can = !asked_for && sandbox_can(kind, SANDBOX_PAUSED);
+	if (can && sandbox_state(w->b->paths, kind, w->id) == SANDBOX_RUNNING && act_pause(w, kind, err))
+		return -err->code;
 	gate_sandbox_revoke(w->b, w->id, NULL);
 	int rc = sandbox_down(w->b->paths, kind, w->id, err);
 	killpoint("down.stopped");
@@ -267,7 +271,7 @@ static int act(struct worker *w, struct rest *k, enum idle_act what, struct err 
 	struct err why = ERR_INIT;
 	int rc = what == IDLE_PAUSE	  ? act_pause(w, k->kind, &why)
 		 : what == IDLE_HIBERNATE ? act_hibernate(w, k->kind, false, &why)
-					  : act_down(w, k->kind, &why);
+					  : act_down(w, k->kind, false, &why);
 	if (rc) { /* it is not tried again before the time has passed once more */
 		k->look.answer = IDLE_BUSY;
 		k->look.asked_ms = k->look.busy_ms = clock_real_ms();
@@ -388,7 +392,7 @@ int lower_step(struct worker *w, struct err *err)
 	case SANDBOX_PAUSED: rc = pause_now(w, &l.why); break;
 	case SANDBOX_HIBERNATED: rc = act_hibernate(w, kind, true, &l.why); break;
 	case SANDBOX_RUNNING: rc = worker_env(w, &l.why); break;
-	default: rc = act_down(w, kind, &l.why); break;
+	default: rc = act_down(w, kind, true, &l.why); break;
 	}
 	if (rc == -ECANCELED && atomic_load(&w->halt))
 		return rc; /* the next daemon goes on with it */

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "backend/base/clock.h"
+#include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "gate_link.h"
 #include "rest.h"
@@ -33,7 +34,7 @@ static int found_fn(struct tx *tx, void *arg, struct err *err)
 	struct session *s = tx_session(tx, f->id);
 	if (!s || strcmp(s->sandbox_state, f->was) || s->state == STATE_PREPARING)
 		return 0; /* its worker knows better */
-	bool woken = strstr(f->was, " paused") && strstr(f->line, " running");
+	bool woken = !strstr(f->was, " running") && strstr(f->line, " running");
 	int rc = woken ? rest_woken(tx, s, err) : 0;
 	if (rc)
 		return rc;
@@ -60,14 +61,22 @@ static void correct(struct watch *w, const char *kind, struct found *f)
 		store_try(w->b->store, found_fn, f, NULL);
 }
 
+/* One that rests is looked at more closely only if something listens for it: `berthfs ssh` wakes it by itself. */
+static bool may_be_up(struct watch *w, const char *line, int64_t id)
+{
+	CLEAN_FREE char *socket = sandbox_life(w->b->paths, id);
+	return strstr(line, " running") || strstr(line, " paused") || file_exists(socket);
+}
+
 static void look(struct watch *w, struct db *db)
 {
 	struct rows r;
 	int rc = db_query(db, &r, NULL,
-			  "SELECT id, sandbox, sandbox_state FROM sessions WHERE destroyed_ms IS NULL AND "
-			  "(sandbox_state LIKE '% running%' OR sandbox_state LIKE '% paused%')",
+			  "SELECT id, sandbox, sandbox_state FROM sessions WHERE destroyed_ms IS NULL AND clone <> ''",
 			  "");
 	while (!rc && rows_next(&r) && !stopping(w)) {
+		if (!may_be_up(w, row_text(&r, 2), row_int(&r, 0)))
+			continue;
 		CLEAN_FREE char *was = xstrdup(row_text(&r, 2));
 		struct found f = {.id = row_int(&r, 0), .was = was};
 		const char *kind = row_text(&r, 1);

@@ -1,4 +1,5 @@
 #!/bin/sh
+# time limit: 900 s
 # A session's VM is paused by itself and woken by what needs it: processes, clock, restarts, and what is killed when.
 . "$(dirname "$0")/../lib.sh"
 mkdir -p "$T/config/berthfs"
@@ -17,7 +18,8 @@ echo 'echo "resumed $(date +%s)" >>~/resumed' >"$P/.agents/resume"
 git -C "$P" add . && git -C "$P" commit -qm resume
 use_vm
 start || exit 1
-session s || { cat "$S/s/log"; exit 1; }
+(cd "$P" && echo hello >"$S/new/s")
+timeout 300 cat "$S/s/wait/idle" >/dev/null || { cat "$S/s/log"; exit 1; }
 
 sandbox_is() { [ "$(cat "$S/s/sandbox")" = "$1" ]; }
 keeper() { sandbox_pids | while read -r pid; do grep -qa vm-keeper "/proc/$pid/cmdline" && echo "$pid"; done | head -n 1; }
@@ -119,3 +121,19 @@ for victim in qemu keeper; do
 	equal "$victim killed: it starts again" "$(timeout 300 cat "$S/s/wait/idle")" idle
 	contains "$victim killed: what ran is gone" "$(tail -n 20 "$S/s/transcript")" "no process"
 done
+
+# ---- a person who comes by ssh wakes it, keeps it awake, and leaves it to rest again
+rest "paused, then somebody comes"
+mkfifo "$T/words"
+timeout 300 "$BERTHFS" ssh s 'echo hello; read x; echo bye' <"$T/words" >"$T/said" 2>"$T/err" &
+own $!
+exec 4>"$T/words"
+check "ssh wakes it" within 120 grep -q hello "$T/said"
+check "the daemon sees that" within 60 sandbox_is "vm running tcg"
+soon
+kept() { grep -q 'kept awake: somebody is connected' "$S/s/log"; }
+check "it stays awake for them" within 60 kept
+echo >&4
+exec 4>&-
+check "they are done" within 120 grep -q bye "$T/said"
+check "it rests again" within 120 sandbox_is "vm paused"
