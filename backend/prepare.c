@@ -19,7 +19,8 @@
 #include "template.h"
 #include "transcript.h"
 
-#define TRIES	   3		/* of waking a sandbox that goes away again */
+#define TRIES	   4		/* of waking a sandbox that goes away again */
+#define DEAD_MS	   100		/* the kernel is done with a killed process by then */
 #define IMAGE_LINE "base image" /* how sandbox_up()'s progress begins while the image is made */
 
 /* ---- the sandbox's own state, for the `sandbox` file ---- */
@@ -189,8 +190,8 @@ int worker_env(struct worker *w, struct err *err)
 	for (int i = 0; i < TRIES; i++) {
 		worker_env_drop(w);
 		rc = wake(w, err);
-		/* one that dies while it is being made ready is started again */
-		if (!rc || atomic_load(&w->cancel) || !w->env || !env_lost(w->env))
+		/* one that dies while it is being made ready is started again, once it is seen to be dead */
+		if (rc != -ENOTCONN || worker_pause(w, DEAD_MS))
 			break;
 	}
 	return rc;
