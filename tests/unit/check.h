@@ -50,8 +50,10 @@ __attribute__((unused)) static int check_failed;
 		}                                                                                                      \
 	} while (0)
 
-#define CHECK_MAIN()                                                                                                   \
-	int main(void)                                                                                                 \
+#define CHECK_MAIN() CHECK_RUN(main)
+/* The same as a function of another name. */
+#define CHECK_RUN(fn)                                                                                                  \
+	int fn(void)                                                                                                   \
 	{                                                                                                              \
 		int bad = 0;                                                                                           \
 		for (struct check_test *t = check_tests; t; t = t->next) {                                             \

@@ -16,17 +16,6 @@
 #include "tests/unit/check.h"
 #include "vm.h"
 
-#define BOOT_MS 120000
-
-static void must_up(int64_t id)
-{
-	struct err err = ERR_INIT;
-	int rc = up(id, BOOT_MS, &err);
-	CHECK_INT(rc, 0);
-	if (rc)
-		printf("# %s\n%s", err.text, buf_str(&here.progress));
-}
-
 static int copy(int64_t from, const char *from_save, int64_t to, const char *to_save, struct err *err)
 {
 	struct sandbox_copy c = {
@@ -154,18 +143,5 @@ TEST(who_comes_during_a_copy_waits)
 	CHECK_INT(rc, 0);
 }
 
-int run_tests(void);
-#define main run_tests
-CHECK_MAIN()
-#undef main
-
-int main(int argc, char **argv)
-{
-	if (argc > 1 && !strcmp(argv[1], KEEPER_VERB))
-		return sandbox_keeper_main(argc - 1, argv + 1);
-	int rc = instance_begin();
-	if (!rc)
-		rc = run_tests();
-	instance_end();
-	return rc;
-}
+CHECK_RUN(run_tests)
+VM_MAIN(run_tests)

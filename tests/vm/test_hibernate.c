@@ -19,16 +19,6 @@
 
 #define BOOT_MS 120000
 
-static bool must_up(int64_t id)
-{
-	struct err err = ERR_INIT;
-	int rc = up(id, BOOT_MS, &err);
-	CHECK_INT(rc, 0);
-	if (rc)
-		printf("# %s\n%s", err.text, buf_str(&here.progress));
-	return !rc;
-}
-
 static bool must_hibernate(int64_t id)
 {
 	struct err err = ERR_INIT;
@@ -89,7 +79,8 @@ TEST(what_ran_goes_on)
 	CLEAN_BUF struct buf out = BUF_INIT;
 	CLEAN_FREE char *memory = file_of(1, KEEPER_MEMORY);
 	char words[64];
-	if (!must_up(1))
+	must_up(1);
+	if (check_failed)
 		return;
 	start_counter(1, &pid);
 	CHECK_INT(shell(1, "echo kept >file; echo $$ >/dev/shm/x", &out), 0);
@@ -127,7 +118,8 @@ TEST(a_job_in_flight_is_collected)
 	struct env_job job = {0};
 	struct env_exec exec = {.job = "long",
 				.argv = (const char *const[]){"/bin/sh", "-c", "cat go; echo end; exit 7", NULL}};
-	if (!must_up(1) || env_open(&here.paths, "vm", 1, NULL, &env, &err))
+	must_up(1);
+	if (check_failed || env_open(&here.paths, "vm", 1, NULL, &env, &err))
 		return;
 	CHECK_INT(shell(1, "rm -f go; mkfifo go", &out), 0);
 	CHECK_INT(env_start(env, &exec, &err), 0);
@@ -276,18 +268,5 @@ TEST(killed_at_any_moment)
 	CHECK_STR(buf_str(&out), "fine\n");
 }
 
-int run_tests(void);
-#define main run_tests
-CHECK_MAIN()
-#undef main
-
-int main(int argc, char **argv)
-{
-	if (argc > 1 && !strcmp(argv[1], KEEPER_VERB))
-		return sandbox_keeper_main(argc - 1, argv + 1);
-	int rc = instance_begin();
-	if (!rc)
-		rc = run_tests();
-	instance_end();
-	return rc;
-}
+CHECK_RUN(run_tests)
+VM_MAIN(run_tests)

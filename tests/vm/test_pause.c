@@ -15,17 +15,6 @@
 #include "tests/unit/check.h"
 #include "vm.h"
 
-#define BOOT_MS 120000
-
-static void must_up(int64_t id)
-{
-	struct err err = ERR_INIT;
-	int rc = up(id, BOOT_MS, &err);
-	CHECK_INT(rc, 0);
-	if (rc)
-		printf("# %s\n%s", err.text, buf_str(&here.progress));
-}
-
 static void in_state(int64_t id, enum sandbox_state want)
 {
 	CHECK_INT(sandbox_state(&here.paths, "vm", id), want);
@@ -269,18 +258,5 @@ TEST(stuck_qemu)
 	CHECK_INT(count(true, 0, NULL) + count(false, 0, NULL), 0);
 }
 
-int run_tests(void);
-#define main run_tests
-CHECK_MAIN()
-#undef main
-
-int main(int argc, char **argv)
-{
-	if (argc > 1 && !strcmp(argv[1], KEEPER_VERB))
-		return sandbox_keeper_main(argc - 1, argv + 1);
-	int rc = instance_begin();
-	if (!rc)
-		rc = run_tests();
-	instance_end();
-	return rc;
-}
+CHECK_RUN(run_tests)
+VM_MAIN(run_tests)

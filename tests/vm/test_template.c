@@ -136,17 +136,5 @@ TEST(a_template_that_is_gone_is_said)
 	CHECK(strstr(err.text, "template"));
 }
 
-int run_tests(void);
-#define main run_tests
-CHECK_MAIN()
-#undef main
-
-int main(int argc, char **argv)
-{
-	if (argc > 1 && !strcmp(argv[1], KEEPER_VERB))
-		return sandbox_keeper_main(argc - 1, argv + 1);
-	int rc = instance_begin();
-	rc = rc ? rc : run_tests();
-	instance_end();
-	return rc;
-}
+CHECK_RUN(run_tests)
+VM_MAIN(run_tests)

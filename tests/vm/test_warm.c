@@ -331,21 +331,14 @@ static int own_images(void)
 	return rc;
 }
 
-int run_tests(void);
-#define main run_tests
-CHECK_MAIN()
-#undef main
+CHECK_RUN(run_tests)
 
-int main(int argc, char **argv)
+static int with_own_images(void)
 {
-	if (argc > 1 && !strcmp(argv[1], KEEPER_VERB))
-		return sandbox_keeper_main(argc - 1, argv + 1);
-	int rc = instance_begin();
-	if (!rc)
-		rc = own_images();
-	if (!rc)
-		rc = run_tests();
-	instance_end();
+	int rc = own_images();
+	rc = rc ? rc : run_tests();
 	free(warm_folder);
 	return rc;
 }
+
+VM_MAIN(with_own_images)

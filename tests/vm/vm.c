@@ -16,6 +16,7 @@
 #include "backend/base/mem.h"
 #include "sandbox/cpio.h"
 #include "sandbox/image.h"
+#include "sandbox/keeper.h"
 
 struct instance here;
 
@@ -181,4 +182,23 @@ bool gone(int64_t id)
 		if (!count(true, id, NULL) && !count(false, id, NULL))
 			return true;
 	return false;
+}
+
+bool came_up(int64_t id)
+{
+	struct err err = ERR_INIT;
+	if (!up(id, 120000, &err))
+		return true;
+	printf("# %s\n%s", err.text, buf_str(&here.progress));
+	return false;
+}
+
+int vm_main(int argc, char **argv, int (*tests)(void))
+{
+	if (argc > 1 && !strcmp(argv[1], KEEPER_VERB))
+		return sandbox_keeper_main(argc - 1, argv + 1);
+	int rc = instance_begin();
+	rc = rc ? rc : tests();
+	instance_end();
+	return rc;
 }

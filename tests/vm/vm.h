@@ -19,9 +19,18 @@ int up_from(int64_t id, const char *template, int timeout_ms, struct err *err); 
 /* Makes the disk of a sandbox from an image of its own that is broken: its ramdisk has no modules, so that the guest
  * waits for its disk, or its kernel is an empty file. */
 bool broken_image(int64_t id, bool empty_kernel);
+bool came_up(int64_t id); /* within two minutes; else its words are printed */
+#define must_up(id) CHECK(came_up(id))
 /* Runs a shell line in the sandbox and returns its exit code; out is made anew. */
 int shell(int64_t id, const char *line, struct buf *out);
 /* How many processes of QEMU (true) or keepers (false) of this instance there are; the first one's pid in *pid. */
 int count(bool qemu, int64_t id, int *pid);
 /* Waits until there is none (id 0: of any sandbox); false after 15 s. */
 bool gone(int64_t id);
+/* The main function of such a program, which is its own keeper: tests between instance_begin() and instance_end(). */
+int vm_main(int argc, char **argv, int (*tests)(void));
+#define VM_MAIN(tests)                                                                                                 \
+	int main(int argc, char **argv)                                                                                \
+	{                                                                                                              \
+		return vm_main(argc, argv, tests);                                                                     \
+	}
