@@ -53,6 +53,7 @@ __attribute__((unused)) static int check_failed;
 #define CHECK_MAIN() CHECK_RUN(main)
 /* The same as a function of another name. */
 #define CHECK_RUN(fn)                                                                                                  \
+	int fn(void);                                                                                                  \
 	int fn(void)                                                                                                   \
 	{                                                                                                              \
 		int bad = 0;                                                                                           \

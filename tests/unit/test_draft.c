@@ -89,8 +89,6 @@ TEST(bad_lines_are_refused_when_they_are_complete)
 	CHECK(refused("---\nsandbox: moon\n", false, "line 2: sandbox cannot be"));
 	CHECK(refused("---\nsandbox:\n", false, "no value"));
 	CHECK(refused("---\nFix it.\n", false, "is the closing --- missing?"));
-	CHECK(refused("---\nsandbox: ssh:box\n", false, "not built yet"));
-	CHECK_INT(err.code, EOPNOTSUPP);
 	CHECK(refused("---\nfrom:\n", false, "no value"));
 }
 

@@ -88,7 +88,6 @@ TEST(bad_drafts_are_refused_in_words)
 	} bad[] = {{"---\ncolour: red\n---\nx", "unknown key"},
 		   {"---\nmodel: script:/no/such\n---\nx", "No such file"},
 		   {"---\nsandbox: moon\n---\nx", "sandbox cannot"},
-		   {"---\nsandbox: container\n---\nx", "not built yet"},
 		   {"---\nproject: /\n---\nx", "project"},
 		   {"---\nmodel: script:a.txt\n---\n \n", "no message"},
 		   {"---\nmodel: script:a.txt\nx", "---"},

@@ -29,21 +29,6 @@
 
 static char *warm_folder; /* IMAGE/warm */
 
-static void show(const struct err *err)
-{
-	printf("# %s\n%s", err->text, buf_str(&here.progress));
-}
-
-static bool must_up(int64_t id)
-{
-	struct err err = ERR_INIT;
-	int rc = up(id, BOOT_MS, &err);
-	CHECK_INT(rc, 0);
-	if (rc)
-		show(&err);
-	return !rc;
-}
-
 static bool said(const char *words)
 {
 	return strstr(buf_str(&here.progress), words) != NULL;
@@ -95,12 +80,14 @@ TEST(the_first_boots_and_the_next_is_a_copy)
 {
 	CLEAN_BUF struct buf out = BUF_INIT;
 	CLEAN_FREE char *note = xasprintf("%s/sandboxes/2/" WARM_SAVED, here.paths.state);
-	if (!must_up(1))
+	must_up(1);
+	if (check_failed)
 		return;
 	CHECK(!said("a copy"));
 	CHECK(made());
 	int64_t start = clock_mono_ms();
-	if (!must_up(2))
+	must_up(2);
+	if (check_failed)
 		return;
 	CHECK_INT(shell(2, "echo first >f; id -un; hostname; pwd", &out), 0);
 	printf("# a copy, up and used after %lld ms\n", (long long)(clock_mono_ms() - start));
@@ -246,7 +233,8 @@ TEST(killed_at_any_moment)
 		pthread_join(killer, NULL);
 		printf("# after %d ms: %s\n", k.ms, rc ? err.text : "up");
 		CHECK(!rc || err.text[0]);
-		if (!must_up(4))
+		must_up(4);
+		if (check_failed)
 			return;
 		CHECK_INT(shell(4, "sudo touch /x && hostname", &out), 0);
 		CHECK_STR(buf_str(&out), "test-box\n");
