@@ -20,7 +20,7 @@ CASES = [
     ("twice", "idle", "the first"),
     ("deep", "idle", "found"),
     ("calls", "idle", "after the tool"),
-    ("flood", "failed", "retry.limit is reached"),
+    ("flood", "failed", "prints without end"),  # or, on a slow machine, only by its retries: see below
     ("long-line", "failed", "a line of more than"),
     ("own-tools", "failed", 'a tool of its own that cannot be turned off, "Bash"'),
     ("no-tools", "failed", "does not take our tools"),
@@ -38,7 +38,8 @@ for how, _, _ in CASES:
 for how, state, words in CASES:
     got = str(box.idle(how, 240))
     text = got if state == "failed" else (box.texts(how) or [""])[-1]
-    check("%s: %s, %s" % (how, state, words), got.split(":")[0] == state and words in text, got, text)
+    fits = words in text or (how == "flood" and "retry.limit is reached" in text)
+    check("%s: %s, %s" % (how, state, words), got.split(":")[0] == state and fits, got, text)
 ran = subprocess.run(["find", gw.dir, "-name", "ran", "-not", "-path", box.M + "/*"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode().split()
 equal("nothing has run but the one call that is one", [open(f).read() for f in ran], ["ran\n"])
 results = [e for e in box.entries("calls") if e["kind"] == "tool_result"]
