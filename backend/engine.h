@@ -38,6 +38,9 @@ size_t engine_workers(struct engine *e);
 /* Opens w->env if it is not open. If the sandbox is down it is started again first (its jobs are then lost). */
 int worker_env(struct worker *w, struct err *err);
 void worker_env_drop(struct worker *w);
+/* Makes or starts the sandbox of s: the worker's own, or that of a session whose disk it copies. What it says goes to
+ * the worker's log. */
+int worker_up(struct worker *w, const struct session *s, struct err *err);
 /* Sleeps until CLOCK_REALTIME until_ms as the clock stands now, a kick or cancel; true if cancelled. */
 bool worker_sleep(struct worker *w, int64_t until_ms);
 /* Sleeps ms whatever is kicked; true if cancelled. */

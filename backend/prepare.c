@@ -55,16 +55,16 @@ static void progress(void *arg, const char *line)
 	worker_log(w, "%s", line);
 }
 
-static int start(struct worker *w, struct err *err)
+int worker_up(struct worker *w, const struct session *s, struct err *err)
 {
 	struct config *c = backend_config(w->b);
-	CLEAN_FREE char *net = gate_sandbox_socket(w->b, w->id);
-	CLEAN_FREE char *template = template_folder(w->b->paths, w->db, w->id);
+	CLEAN_FREE char *net = gate_sandbox_socket(w->b, s->id);
+	CLEAN_FREE char *template = template_folder(w->b->paths, w->db, s->id);
 	struct sandbox_spec spec = {.paths = w->b->paths,
-				    .kind = w->s->sandbox,
-				    .id = w->id,
-				    .name = w->s->name,
-				    .size = w->s->size,
+				    .kind = s->sandbox,
+				    .id = s->id,
+				    .name = s->name,
+				    .size = s->size,
 				    .template = template,
 				    .boot_timeout_ms = (int)(config_int(c, CONFIG_BOOT_TIMEOUT) * 1000),
 				    .cancel = &w->cancel,
@@ -72,8 +72,13 @@ static int start(struct worker *w, struct err *err)
 				    .progress = progress,
 				    .arg = w};
 	config_put(c);
-	int rc = sandbox_possible(w->s->sandbox, err);
-	rc = rc ? rc : sandbox_up(&spec, err);
+	int rc = sandbox_possible(s->sandbox, err);
+	return rc ? rc : sandbox_up(&spec, err);
+}
+
+static int start(struct worker *w, struct err *err)
+{
+	int rc = worker_up(w, w->s, err);
 	return rc ? rc : show_state(w, SANDBOX_RUNNING, err);
 }
 

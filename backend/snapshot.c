@@ -91,22 +91,28 @@ static void flush(struct worker *w, struct env *env)
 			   why.text);
 }
 
-static int copy_disk(struct worker *w, const char *kind, int64_t from, const char *from_save, const char *to_save,
+/* from_save: a save of `from`, or NULL: its disk. The rest of a hibernating one's files is in its memory: it is woken.
+ */
+static int copy_disk(struct worker *w, const struct session *from, const char *from_save, const char *to_save,
 		     struct err *err)
 {
+	const char *kind = from->sandbox;
 	struct sandbox_copy copy = {.paths = w->b->paths,
 				    .kind = kind,
-				    .from = from,
+				    .from = from->id,
 				    .from_save = from_save,
 				    .to = w->id,
 				    .to_save = to_save,
 				    .cancel = &w->cancel};
-	enum sandbox_state state = from_save ? SANDBOX_DOWN : sandbox_state(w->b->paths, kind, from);
+	enum sandbox_state state = from_save ? SANDBOX_DOWN : sandbox_state(w->b->paths, kind, from->id);
 	struct env *env = NULL;
+	int rc = state == SANDBOX_HIBERNATED ? worker_up(w, from, err) : 0;
+	if (rc)
+		return rc;
 	if (state != SANDBOX_DOWN && state != SANDBOX_NONE &&
-	    !env_open(w->b->paths, kind, from, &w->cancel, &env, NULL))
+	    !env_open(w->b->paths, kind, from->id, &w->cancel, &env, NULL))
 		flush(w, env);
-	int rc = sandbox_copy(&copy, err);
+	rc = sandbox_copy(&copy, err);
 	env_close(env);
 	return rc;
 }
@@ -134,7 +140,7 @@ static int keep(struct worker *w, struct err *err)
 	CLEAN_FREE char *name = xasprintf("%" PRId64, w->s->snapshots);
 	if (is_there(w->db, w->id, w->s->snapshots))
 		return 0;
-	int rc = copy_disk(w, w->s->sandbox, w->id, NULL, name, err);
+	int rc = copy_disk(w, w->s, NULL, name, err);
 	if (!rc) {
 		killpoint("snapshot.copied");
 		rc = worker_commit(w, keep_fn, NULL, err);
@@ -285,7 +291,7 @@ static int restore(struct worker *w, struct restored *r, struct err *err)
 	rc = sandbox_down(w->b->paths, w->s->sandbox, w->id, err);
 	rc = rc ? rc : restore_branch(w, r, err);
 	killpoint("restore.moved");
-	return rc ? rc : copy_disk(w, w->s->sandbox, w->id, name, NULL, err);
+	return rc ? rc : copy_disk(w, w->s, name, NULL, err);
 }
 
 int restore_step(struct worker *w, struct err *err)
@@ -413,7 +419,7 @@ int snapshot_fill(struct worker *w, char **name, struct err *err)
 		if (from->destroyed_ms)
 			rc = err_set(err, ENOENT, "%s has ended before its disk was copied; start anew without `from`",
 				     from->name);
-		rc = rc ? rc : copy_disk(w, w->s->sandbox, from->id, NULL, NULL, err);
+		rc = rc ? rc : copy_disk(w, from, NULL, NULL, err);
 		killpoint("clone.copied");
 	}
 	session_free(from);

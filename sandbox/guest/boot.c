@@ -3,6 +3,7 @@
 #include "boot.h"
 
 #include <dirent.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/random.h>
@@ -190,11 +191,21 @@ static void write_text(const char *path, const char *text, mode_t mode)
 		fd_write_full(fd, text, strlen(text));
 }
 
+/* Is name a word of text? It may be a part of one that stands there: "box" of "sandbox". */
+static bool has_word(const char *text, const char *name)
+{
+	size_t n = strlen(name);
+	for (const char *p = text; (p = strstr(p, name)); p++)
+		if ((p == text || isspace((unsigned char)p[-1])) && (!p[n] || isspace((unsigned char)p[n])))
+			return true;
+	return false;
+}
+
 /* Leaves a file alone that has the name in it already: it may have been added to. */
 static void write_name(const char *path, const char *name, const char *text)
 {
 	CLEAN_BUF struct buf old = BUF_INIT;
-	if (file_read(path, &old, 65536, NULL) || !strstr(buf_str(&old), name))
+	if (file_read(path, &old, 65536, NULL) || !has_word(buf_str(&old), name))
 		write_text(path, text, 0644);
 }
 
