@@ -30,7 +30,6 @@ is_failed() { grep -q '^failed' "$S/$1/status"; }
 refused "unknown key" '---\ncolour: red\n---\nGo.\n' EINVAL "known: project, model, sandbox"
 refused "a value that cannot be" '---\nsize: huge\n---\nGo.\n' EINVAL "mini small large"
 refused "no such sandbox" '---\nsandbox: moon\n---\nGo.\n' EINVAL "vm container host dir"
-refused "a sandbox to come" '---\nsandbox: ssh:box\n---\nGo.\n' EOPNOTSUPP "not built yet"
 refused "a key twice" '---\nsize: mini\nsize: mini\n---\nGo.\n' EINVAL "twice"
 refused "no value" '---\nmodel:\n---\nGo.\n' EINVAL "no value"
 refused "a model without a name" '---\nmodel: claude-code/\n---\nGo.\n' EINVAL "no provider"
