@@ -2,8 +2,8 @@
  * failure into a half-made machine: it says why on the console and powers off, which its keeper sees at once. */
 #include "boot.h"
 
-#include <dirent.h>
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/random.h>
