@@ -29,7 +29,7 @@
 #define CONNECT_MS  15000
 #define SILENCE_MS  30000 /* sent bytes that nobody acknowledges for so long end the connection */
 #define KEEPALIVE_S 15
-#define OUTPUT_MAX  8192
+#define OUTPUT_MAX  65536
 
 char *remote_base64(const void *p, size_t n)
 {
@@ -210,14 +210,17 @@ static LIBSSH2_CHANNEL *begin(struct remote *r, const char *command, struct err 
 	return NULL;
 }
 
-static bool collect(LIBSSH2_CHANNEL *c, int stream, struct buf *out)
+/* 0, -EHOSTUNREACH, -EFBIG */
+static int collect(LIBSSH2_CHANNEL *c, int stream, struct buf *out)
 {
 	char room[4096];
 	ssize_t n;
-	while ((n = libssh2_channel_read_ex(c, stream, room, sizeof room)) > 0)
-		if (out->n < OUTPUT_MAX)
-			buf_add(out, room, (size_t)n);
-	return n == 0;
+	while ((n = libssh2_channel_read_ex(c, stream, room, sizeof room)) > 0) {
+		if (out->n + (size_t)n > OUTPUT_MAX)
+			return -EFBIG;
+		buf_add(out, room, (size_t)n);
+	}
+	return n ? -EHOSTUNREACH : 0;
 }
 
 /* Exit code or -errno; both streams go to out. */
@@ -226,10 +229,16 @@ static int run(struct remote *r, const char *command, struct buf *out, struct er
 	LIBSSH2_CHANNEL *c = begin(r, command, err);
 	if (!c)
 		return -EIO;
-	bool whole = collect(c, 0, out) && collect(c, SSH_EXTENDED_DATA_STDERR, out) && !libssh2_channel_close(c) &&
-		     !libssh2_channel_wait_closed(c);
-	int code = whole ? libssh2_channel_get_exit_status(c)
-			 : remote_fail(r, err, EHOSTUNREACH, "%s hung up during a command", r->conf.host);
+	int code = collect(c, 0, out);
+	code = code ? code : collect(c, SSH_EXTENDED_DATA_STDERR, out);
+	if (!code && (libssh2_channel_close(c) || libssh2_channel_wait_closed(c)))
+		code = -EHOSTUNREACH;
+	if (code == -EFBIG)
+		err_set(err, EFBIG, "%s says too much when a command is run", r->conf.host);
+	else if (code)
+		remote_fail(r, err, EHOSTUNREACH, "%s hung up during a command", r->conf.host);
+	else
+		code = libssh2_channel_get_exit_status(c);
 	libssh2_channel_free(c);
 	return code;
 }
