@@ -205,14 +205,15 @@ static bool setup_ended(struct bridge *b)
 	return true;
 }
 
-static bool link_ended(struct bridge *b)
+/* The connection ends: in our words, and the last ones of the other side. */
+static bool link_ended(struct bridge *b, int rc, const char *ours)
 {
 	CLEAN_BUF struct buf clean = BUF_INIT;
 	utf8_clean(&clean, buf_str(&b->link.words), b->link.words.n);
 	text_one_line(clean.p, 400);
-	CLEAN_FREE char *words = xasprintf("the connection to %s has ended%s%s", b->host, clean.n ? ": " : "",
-					   clean.n ? text_trim(clean.p) : "");
-	return lost(b, -EHOSTUNREACH, words);
+	const char *theirs = clean.n ? text_trim(clean.p) : "";
+	CLEAN_FREE char *words = xasprintf("%s%s%s", ours, *theirs ? ": " : "", theirs);
+	return lost(b, rc, words);
 }
 
 static void mux_changed(void *arg, enum mux_state state, const char *why)
@@ -317,7 +318,7 @@ static bool timers(struct bridge *b, int *wait)
 	if (b->hello_by && now >= b->hello_by) {
 		b->hello_by = 0;
 		CLEAN_FREE char *words = xasprintf("the tool daemon on %s does not answer", b->host);
-		if (!lost(b, -ETIMEDOUT, words))
+		if (!link_ended(b, -ETIMEDOUT, words))
 			return false;
 	}
 	*wait = earlier(b->retry_at, now, -1);
@@ -348,8 +349,11 @@ static bool turn(struct bridge *b, int wait)
 	if (poll(p, ALL, wait) < 0 && errno != EINTR)
 		return false;
 	mux_work(b->mux);
-	if (l->remote && !bridge_link_work(l) && !link_ended(b))
-		return false;
+	if (l->remote && !bridge_link_work(l)) {
+		CLEAN_FREE char *words = xasprintf("the connection to %s has ended", b->host);
+		if (!link_ended(b, -EHOSTUNREACH, words))
+			return false;
+	}
 	if (p[LISTENER].revents && b->live)
 		accept_client(b);
 	if (p[READY].revents && !setup_ended(b))

@@ -30,6 +30,8 @@
 #define SILENCE_MS  30000 /* sent bytes that nobody acknowledges for so long end the connection */
 #define KEEPALIVE_S 15
 #define OUTPUT_MAX  65536
+#define HELLO_MAX                                                                                                      \
+	(1 << 20) /* bytes of a handshake; a true one has some thousand, behind at most 1024 lines (OpenSSH) */
 
 char *remote_base64(const void *p, size_t n)
 {
@@ -128,12 +130,33 @@ static int run_proxy(const struct remote_conf *c, struct err *err)
 
 /* ---- opening ---- */
 
+/* Reads for libssh2, which would take a welcome without an end line by line: its limit is on silence alone. */
+static LIBSSH2_RECV_FUNC(receive)
+{
+	struct remote *r = *abstract;
+	ssize_t n = recv(socket, buffer, length, flags);
+	if (n < 0)
+		return -errno;
+	r->heard += r->shaken ? 0 : (size_t)n;
+	return r->heard > HELLO_MAX ? -ECONNABORTED : n;
+}
+
+static void receive_by(LIBSSH2_SESSION *session)
+{
+#if LIBSSH2_VERSION_NUM >= 0x010b01
+	libssh2_session_callback_set2(session, LIBSSH2_CALLBACK_RECV, (libssh2_cb_generic *)receive);
+#else
+	libssh2_session_callback_set(session, LIBSSH2_CALLBACK_RECV, (void *)receive);
+#endif
+}
+
 static int shake(struct remote *r, const struct buf *known, struct err *err)
 {
 	CLEAN_FREE char *types = remote_known_types(known);
-	r->session = libssh2_session_init();
+	r->session = libssh2_session_init_ex(NULL, NULL, NULL, r);
 	if (!r->session)
 		return err_set(err, ENOMEM, "no memory for a connection to %s", r->conf.host);
+	receive_by(r->session);
 	libssh2_session_set_timeout(r->session, REMOTE_CALL_MS);
 	libssh2_session_set_blocking(r->session, 1);
 	/* the type that is known first, else a host with a second key would look changed */
@@ -149,6 +172,10 @@ static int shake(struct remote *r, const struct buf *known, struct err *err)
 		return remote_fail(r, err, EACCES,
 				   "%s has no method in common with us, or no longer the %s key that is known",
 				   r->conf.host, *types ? types : "Ed25519 or ECDSA");
+	r->shaken = rc == 0;
+	if (r->heard > HELLO_MAX)
+		return err_set(err, EHOSTUNREACH, "%s does not speak ssh: it says too much before it says who it is",
+			       r->conf.host);
 	return rc ? remote_fail(r, err, EHOSTUNREACH, "%s does not speak ssh", r->conf.host) : 0;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <libssh2.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "remote_conf.h"
 
@@ -10,6 +11,8 @@ struct remote {
 	struct remote_conf conf;
 	int fd;
 	LIBSSH2_SESSION *session;
+	size_t heard; /* bytes from there while the handshake goes on */
+	bool shaken;
 	LIBSSH2_CHANNEL *link; /* after remote_link() */
 	char *folder;	       /* of the sandbox, there; absolute */
 	char *program;	       /* the guest program, there */

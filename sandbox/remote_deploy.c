@@ -6,7 +6,6 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
@@ -72,7 +71,8 @@ static int verify(struct remote *r, LIBSSH2_SFTP *sftp, struct err *err)
 
 static int upload(struct remote *r, LIBSSH2_SFTP *sftp, struct err *err)
 {
-	CLEAN_FREE char *tmp = xasprintf("%s.%d", r->program, (int)getpid());
+	/* the sandbox's own name: what an upload that was cut has left is found again, by the next one or by `end` */
+	CLEAN_FREE char *tmp = xasprintf("%s.%s", r->program, strrchr(r->folder, '/') + 1);
 	libssh2_sftp_unlink(sftp, tmp);
 	LIBSSH2_SFTP_HANDLE *h =
 		libssh2_sftp_open(sftp, tmp, LIBSSH2_FXF_WRITE | LIBSSH2_FXF_CREAT | LIBSSH2_FXF_EXCL, 0700);

@@ -193,11 +193,25 @@ static int link_main(const char *folder)
 
 /* ---- end ---- */
 
+/* What an upload for this sandbox has left half done: PROGRAM.SANDBOX. */
+static void remove_halves(const char *bin, const char *name)
+{
+	DIR *d = opendir(bin);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		const char *dot = strrchr(e->d_name, '.');
+		if (dot && dot != e->d_name && !strcmp(dot + 1, name))
+			unlinkat(dirfd(d), e->d_name, 0);
+	}
+	if (d)
+		closedir(d);
+}
+
 /* With the last sandbox the programs go, and the folder that holds it all. */
 static void tidy(const char *folder)
 {
 	CLEAN_FREE char *top = xstrndup(folder, (size_t)(strrchr(folder, '/') - folder));
 	CLEAN_FREE char *bin = in(top, "bin");
+	remove_halves(bin, strrchr(folder, '/') + 1);
 	DIR *d = opendir(top);
 	int others = 0;
 	for (struct dirent *e; d && (e = readdir(d));)

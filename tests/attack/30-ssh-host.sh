@@ -3,25 +3,28 @@
 # that changes our program, its other users. Each has to end in words, in time, with no process left.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../e2e/sshd.inc"
-far_port=$(free_port)
-cat >"$T/ssh/forced" <<END
-#!/bin/sh
-case "\$SSH_ORIGINAL_COMMAND" in
-*sftp*) [ "\$(cat "$T/ssh/how")" = lie ] && exec python3 "$ROOT/tests/attack/sftp_liar.py" "$F"; exec /usr/lib/openssh/sftp-server -d "$F" ;;
-uname*) [ "\$(cat "$T/ssh/how")" = uname ] && exec yes ;;
-*link*) case \$(cat "$T/ssh/how") in
-	link) exec cat /dev/urandom ;;
-	words) yes these are words >&2; exit 1 ;;
-	mute) exec sleep 300 ;;
-	esac ;;
-esac
-echo and some noise of a shell first
-exec sh -c "\$SSH_ORIGINAL_COMMAND"
-END
-chmod +x "$T/ssh/forced"
-echo well >"$T/ssh/how"
-sshd_start far "$far_port" "ForceCommand $T/ssh/forced" "Subsystem sftp internal-sftp"
-host far "$far_port"
+# bad HOW: a host of that name with a home and a server of its own, which lets us in and means no good
+bad() {
+	bad_port=$(free_port)
+	mkdir "$T/$1"
+	cat >"$T/ssh/$1.forced" <<-END
+		#!/bin/sh
+		case "$1 \$SSH_ORIGINAL_COMMAND" in
+		lie*sftp*) exec python3 "$ROOT/tests/attack/sftp_liar.py" "$T/$1" ;;
+		*sftp*) exec /usr/lib/openssh/sftp-server -d "$T/$1" ;;
+		uname*uname*) exec yes ;;
+		noise*link*) exec cat /dev/urandom ;;
+		words*link*) yes these are words >&2 ;;
+		said*link*) echo these are words >&2; exit 1 ;;
+		mute*link*) exec sleep 300 ;;
+		esac
+		echo and some noise of a shell first
+		exec sh -c "\$SSH_ORIGINAL_COMMAND"
+	END
+	chmod +x "$T/ssh/$1.forced"
+	sshd_start "$1" "$bad_port" "ForceCommand $T/ssh/$1.forced" "Subsystem sftp internal-sftp"
+	host "$1" "$bad_port"
+}
 next=20
 # peer NAME MODE [ARGUMENT...]: host NAME is such a peer
 peer() {
@@ -29,7 +32,7 @@ peer() {
 	shift
 	python3 "$ROOT/tests/attack/ssh_peer.py" "$@" >"$T/ssh/$peer_name.port" &
 	own $!
-	within 30 test -s "$T/ssh/$peer_name.port" || not_ok "the peer $peer_name"
+	within 60 test -s "$T/ssh/$peer_name.port" || not_ok "the peer $peer_name"
 	host "$peer_name" "$(cat "$T/ssh/$peer_name.port")"
 }
 # attempt NAME HOST: brings a sandbox up and takes it away again, whatever comes of it; words and code in files
@@ -52,66 +55,85 @@ ended() {
 	contains "$1: words" "$(cat "$T/$1.out")" "$2"
 }
 
-# ---- peers that do not speak ssh, all at once
-for mode in close banner garbage flood lines silent; do
+# ---- all of them at once: peers that do not speak ssh
+peers="close banner garbage flood lines drip silent"
+for mode in $peers; do
 	peer $mode $mode
 	attempt $mode $mode
 done
-finished
-for mode in close banner garbage flood lines silent; do ended $mode "$mode"; done
 
-# ---- a real server behind somebody who cuts or changes what it says
+# a real server behind somebody who cuts or changes what it says
+side_port=$(free_port)
+mkdir "$T/side"
+sshd_start side "$side_port" "Subsystem sftp internal-sftp -d $T/side"
 for n in 0 10 100 1200 1800 2500 4000 6000 9000; do
-	peer cut$n cut "$far_port" $n
-	peer flip$n flip "$far_port" $n
+	peer cut$n cut "$side_port" $n
+	peer flip$n flip "$side_port" $n
 	attempt cut$n cut$n
 	attempt flip$n flip$n
 done
+
+# hosts that let us in
+hosts="lie uname noise words said mute"
+for how in $hosts; do
+	bad $how
+	attempt $how $how
+done
+# and in the meantime a good one, but for what its shell says
+F=$T/well
+bad well
+check "a host with a noisy shell" timeout 200 "$BOX" up ssh:well 7
 finished
+
+for mode in $peers; do ended $mode "$mode"; done
+contains "endless lines: why" "$(cat "$T/lines.out")" "says too much"
 for n in 0 10 100 1200 1800 2500; do
 	ended cut$n "cut$n"
-	# one bit of the banner's comment or of a name that is not ours may be anything
+	# the banner's comment, or a name that is not ours, may be anything
 	[ $n -lt 1200 ] || ended flip$n "flip$n"
 done
 for n in 4000 6000 9000; do
 	check "cut and changed after $n bytes: it ends" test -s "$T/cut$n.code" -a -s "$T/flip$n.code"
 	equal "cut after $n bytes: taken away" "$(grep -h destroy "$T/cut$n.code" "$T/flip$n.code")" ""
 done
-
-# ---- a host that lets us in and means no good
-for how in lie uname link words mute; do
-	echo $how >"$T/ssh/how"
-	attempt $how far
-	finished
-done
-echo well >"$T/ssh/how"
 ended lie "is not what was put there"
 ended uname "says too much"
-ended link "does not answer"
-ended words "has ended: these are words"
+ended noise "does not answer"
+ended words "does not answer: "
+ended said "has ended: "
+# behind what a shell may say when it starts
+for how in words said; do contains "$how: its words" "$(cat "$T/$how.out")" "these are words"; done
 ended mute "does not answer"
-check "a well-meaning one with a noisy shell" timeout 100 "$BOX" up ssh:far 7
-# our program is changed between two starts: what was put there is put there again
-equal "it works" "$("$BOX" run ssh:far 7 'echo "$HOME"')" "$(echo "$F"/.berthfs/*-7/home)"
+
+# ---- our program is changed between two starts: what was put there is put there again
+equal "it works" "$("$BOX" run ssh:well 7 'echo "$HOME"')" "$(echo "$F"/.berthfs/*-7/home)"
 program=$(echo "$F"/.berthfs/bin/*)
 for bridge in $(bridges); do kill -9 "$bridge"; done
 for pid in $(far_pids); do kill -9 "$pid"; done
 printf '#!/bin/sh\ntouch %s/owned\n' "$T" >"$T/evil" && chmod 700 "$T/evil" && mv "$T/evil" "$program"
-check "a changed program is replaced" timeout 100 "$BOX" up ssh:far 7
+check "a changed program is replaced" timeout 200 "$BOX" up ssh:well 7
 check "and not started" test ! -e "$T/owned"
 equal "its SHA-256 is its name" "$(sha256sum <"$program" | cut -d' ' -f1)" "$(basename "$program")"
-equal "the file of a command is still there" "$("$BOX" run ssh:far 7 'pwd')" "$(echo "$F"/.berthfs/*-7/home)"
+equal "the file of a command is still there" "$("$BOX" run ssh:well 7 'pwd')" "$(echo "$F"/.berthfs/*-7/home)"
 
 # ---- kill -9 of the bridge at any moment of its start
 for i in 1 2 3 4 5 6 7 8; do
-	timeout 100 "$BOX" up ssh:far 8 >/dev/null 2>&1 &
+	timeout 200 "$BOX" up ssh:well 8 >/dev/null 2>&1 &
 	starting=$!
 	python3 -c "import time; time.sleep($i * 0.06)"
 	for bridge in $(bridges); do kill -9 "$bridge" 2>/dev/null; done
 	wait $starting
 done
-check "after eight bridges that were killed" timeout 100 "$BOX" up ssh:far 8
-equal "one tool daemon serves" "$("$BOX" run ssh:far 8 'echo yes')" yes
+check "after eight bridges that were killed" timeout 200 "$BOX" up ssh:well 8
+equal "one tool daemon serves" "$("$BOX" run ssh:well 8 'echo yes')" yes
+
+# ---- an upload that was cut leaves its half only until the sandbox ends
+for bridge in $(bridges); do kill -9 "$bridge"; done
+half=$(echo "$F"/.berthfs/bin/*).$(basename "$F"/.berthfs/*-8)
+echo half >"$half"
+check "destroy with a half program there" timeout 200 "$BOX" destroy ssh:well 8
+check "is gone, the other sandbox's program is not" test ! -e "$half" -a -n "$(ls "$F/.berthfs/bin")"
+check "that number again" timeout 200 "$BOX" up ssh:well 8
 
 # ---- other users of that machine find the port
 python3 -c '
@@ -123,14 +145,14 @@ class H(http.server.BaseHTTPRequestHandler):
 class S(socketserver.ThreadingMixIn, socketserver.UnixStreamServer): pass
 S(sys.argv[1], H).serve_forever()' "$T/gateway" &
 own $!
-within 20 test -S "$T/gateway" || not_ok "a stand-in for the gateway"
-"$BOX" up ssh:far 8 "$T/gateway" 2>/dev/null || not_ok "up with a gateway"
-url=$("$BOX" url ssh:far 8)
-equal "the way to the gateway" "$("$BOX" run ssh:far 8 "curl -s -m 20 $url/")" yes
+within 60 test -S "$T/gateway" || not_ok "a stand-in for the gateway"
+"$BOX" up ssh:well 8 "$T/gateway" 2>/dev/null || not_ok "up with a gateway"
+url=$("$BOX" url ssh:well 8)
+equal "the way to the gateway" "$("$BOX" run ssh:well 8 "curl -s -m 20 $url/")" yes
 if [ "$(id -u)" = 0 ]; then
 	equal "is not for another user" "$(setpriv --reuid 65534 --regid 65534 --clear-groups curl -s -m 20 "$url/")" ""
 fi
-for id in 7 8; do timeout 100 "$BOX" destroy ssh:far $id || not_ok "destroy $id"; done
-within 20 test -z "$(bridges)$(far_pids)" || not_ok "no process is left"
-timeout 100 "$BOX" up ssh:far 9 2>/dev/null && timeout 100 "$BOX" destroy ssh:far 9
+for id in 7 8; do timeout 200 "$BOX" destroy ssh:well $id || not_ok "destroy $id"; done
+within 120 nothing_runs || not_ok "no process is left"
+timeout 200 "$BOX" up ssh:well 9 2>/dev/null && timeout 200 "$BOX" destroy ssh:well 9
 equal "nothing is left there" "$(ls -A "$F")" ""

@@ -1,7 +1,8 @@
 # Peers of an ssh client that are no good. ssh_peer.py MODE [ARGUMENT...]: prints its port, then serves for ever.
-#   close | banner | garbage | flood | lines | silent     what it does with each connection
+#   close | banner | garbage | flood | lines | drip | silent    what it does with each connection
 #   cut PORT BYTES        passes on to 127.0.0.1:PORT, and hangs up after so many bytes from there
-#   flip PORT BYTES       passes on, with one bit of that byte from there turned over
+#   flip PORT BYTES       passes on, with a bit of each of the 16 bytes from that one on turned over: the padding of a
+#                       packet, which nobody checks before there are keys, is shorter
 import os, socket, sys, threading, time
 
 mode = sys.argv[1]
@@ -20,6 +21,10 @@ def serve(s):
         elif mode == "lines":
             while True:
                 s.sendall(b"welcome to this machine\r\n" * 1000)
+        elif mode == "drip":
+            while True:
+                s.sendall(b"x")
+                time.sleep(1)
         elif mode == "silent":
             while s.recv(65536):
                 pass
@@ -45,8 +50,9 @@ def relay(s, port, limit):
     done = 0
     while data := far.recv(65536):
         data = bytearray(data)
-        if mode == "flip" and done <= limit < done + len(data):
-            data[limit - done] ^= 1
+        if mode == "flip":
+            for i in range(max(limit - done, 0), min(limit + 16 - done, len(data))):
+                data[i] ^= 1
         if mode == "cut" and done + len(data) > limit:
             s.sendall(data[: limit - done])
             s.shutdown(socket.SHUT_RDWR)
