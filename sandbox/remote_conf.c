@@ -93,6 +93,12 @@ struct settings {
 	size_t n_keys;
 };
 
+/* `none` is nothing of those that may be so; a host may be called that. */
+static bool is_set(const char *value)
+{
+	return *value && strcmp(value, "none") != 0;
+}
+
 static void split(char *text, struct settings *s)
 {
 	const struct {
@@ -116,25 +122,75 @@ static void split(char *text, struct settings *s)
 		*value++ = 0;
 		for (size_t i = 0; i < ARRAY_LEN(single); i++)
 			if (!strcmp(single[i].name, line))
-				*single[i].value = strcmp(value, "none") ? value : "";
-		if (!strcmp(line, "identityfile") && s->n_keys < ARRAY_LEN(s->keys) - 1)
+				*single[i].value = value;
+		if (!strcmp(line, "identityfile") && strcmp(value, "none") != 0 && s->n_keys < ARRAY_LEN(s->keys) - 1)
 			s->keys[s->n_keys++] = value;
 	}
 }
 
-/* `a,b,HOST`: through a to b; one ssh does it, with its own questions of keys, which it must not ask. */
-static char *jump_command(const struct remote_conf *c, const char *jump)
+static void quote(struct buf *b, const char *s)
 {
+	buf_addc(b, '\'');
+	for (; *s; s++)
+		if (*s == '\'')
+			buf_adds(b, "'\\''");
+		else
+			buf_addc(b, *s);
+	buf_addc(b, '\'');
+}
+
+/* `a,b,[USER@]HOST[:PORT]`: through a to b to HOST; one ssh does it, with its own questions of keys, which it must not
+ * ask. */
+static char *jump_command(const struct remote_conf *c, const char *jump, const char *file)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
 	const char *last = strrchr(jump, ',');
-	CLEAN_FREE char *before = last ? xstrndup(jump, (size_t)(last - jump)) : NULL;
 	for (const char *p = jump; *p; p++)
 		if (!isalnum((unsigned char)*p) && !strchr("@._-:/[],", *p))
 			return NULL;
-	return xasprintf("exec ssh -o BatchMode=yes -o ServerAliveInterval=15 %s%s -W '[%s]:%d' -- '%s'",
-			 before ? "-J " : "", before ? before : "", c->hostname, c->port, last ? last + 1 : jump);
+	buf_adds(&b, "exec ssh -o BatchMode=yes -o ServerAliveInterval=15");
+	if (file) {
+		buf_adds(&b, " -F ");
+		quote(&b, file);
+	}
+	if (last)
+		buf_addf(&b, " -J '%.*s'", (int)(last - jump), jump);
+	CLEAN_FREE char *own = xstrdup(last ? last + 1 : jump);
+	char *host = own, *at = strrchr(own, '@');
+	if (at) {
+		*at = 0;
+		buf_addf(&b, " -l '%s'", own);
+		host = at + 1;
+	}
+	char *colon = strrchr(host, ':');
+	bool bracket = *host == '[';
+	if (colon && (bracket ? colon[-1] == ']' : colon == strchr(host, ':'))) {
+		*colon = 0;
+		buf_addf(&b, " -p '%s'", colon + 1);
+	}
+	if (bracket) {
+		host++;
+		host[strcspn(host, "]")] = 0;
+	}
+	if (!*host)
+		return NULL;
+	buf_addf(&b, " -W '[%s]:%d' -- '%s'", c->hostname, c->port, host);
+	return xstrdup(buf_str(&b));
 }
 
-int remote_conf_parse(const char *host, char *text, const char *home, struct remote_conf *out, struct err *err)
+/* The agent's socket; NULL for none. Without a word of it in the settings, the environment's. */
+static char *agent_socket(const struct remote_conf *c, const char *setting, const char *home)
+{
+	if (!strcmp(setting, "none"))
+		return NULL;
+	if (*setting && *setting != '$' && strcmp(setting, "SSH_AUTH_SOCK") != 0)
+		return expand(c, setting, home);
+	const char *from = getenv(*setting == '$' ? setting + 1 : "SSH_AUTH_SOCK");
+	return from && *from ? xstrdup(from) : NULL;
+}
+
+int remote_conf_parse(const char *host, char *text, const char *home, const char *file, struct remote_conf *out,
+		      struct err *err)
 {
 	struct settings s = {0};
 	split(text, &s);
@@ -149,23 +205,19 @@ int remote_conf_parse(const char *host, char *text, const char *home, struct rem
 		out->known_as = xstrdup(s.alias);
 	else
 		out->known_as = out->port == 22 ? xstrdup(s.hostname) : xasprintf("[%s]:%d", s.hostname, out->port);
-	if (*s.command)
+	if (is_set(s.command))
 		out->proxy = expand(out, s.command, home);
-	else if (*s.jump && !(out->proxy = jump_command(out, s.jump)))
+	else if (is_set(s.jump) && !(out->proxy = jump_command(out, s.jump, file)))
 		return err_set(err, EINVAL, "the ProxyJump of %s cannot be used: %.100s", host, s.jump);
-	const char *from = getenv("SSH_AUTH_SOCK");
-	if (*s.agent && strcmp(s.agent, "SSH_AUTH_SOCK") != 0)
-		out->agent = *s.agent == '$' ? xstrdup(getenv(s.agent + 1)) : expand(out, s.agent, home);
-	else
-		out->agent = from && *from ? xstrdup(from) : NULL;
+	out->agent = agent_socket(out, s.agent, home);
 	for (size_t i = 0; i < s.n_keys; i++)
 		add(out->keys, ARRAY_LEN(out->keys), expand(out, s.keys[i], home));
 	for (size_t i = 0; i < 2; i++) {
 		CLEAN_FREE char *files = xstrdup(s.known[i]);
 		char *rest = files;
-		for (char *file; (file = strsep(&rest, " "));)
-			if (*file)
-				add(out->known, ARRAY_LEN(out->known), expand(out, file, home));
+		for (char *one; (one = strsep(&rest, " "));)
+			if (is_set(one))
+				add(out->known, ARRAY_LEN(out->known), expand(out, one, home));
 	}
 	return 0;
 }
@@ -195,7 +247,7 @@ int remote_conf_read(const struct paths *paths, const char *host, struct remote_
 	if (rc > 0)
 		return err_set(err, EINVAL, "ssh does not take the host %s: %.300s", host,
 			       words.n ? text_trim(words.p) : "it does not say why");
-	return rc ? rc : remote_conf_parse(host, text.p, home, out, err);
+	return rc ? rc : remote_conf_parse(host, text.p, home, own ? file : NULL, out, err);
 }
 
 /* ---- known_hosts ---- */

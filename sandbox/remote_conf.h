@@ -23,8 +23,10 @@ struct remote_conf {
 int remote_host_check(const char *host, struct err *err);
 /* Runs `ssh -G HOST`, with `-F` for the file ssh_config beside our own config if it is there. */
 int remote_conf_read(const struct paths *paths, const char *host, struct remote_conf *out, struct err *err);
-/* The same from its text (which is cut up). home: for ~ and %d. */
-int remote_conf_parse(const char *host, char *text, const char *home, struct remote_conf *out, struct err *err);
+/* The same from its text (which is cut up). home: for ~ and %d. file: the -F of another ssh that it needs, or NULL.
+ * *out is to be released in any case. */
+int remote_conf_parse(const char *host, char *text, const char *home, const char *file, struct remote_conf *out,
+		      struct err *err);
 void remote_conf_release(struct remote_conf *c);
 
 /* Keys of the host in all known_hosts files: lines `TYPE BASE64`, revoked ones `!TYPE BASE64`. */

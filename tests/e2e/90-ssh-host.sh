@@ -144,6 +144,8 @@ mv "$T/ssh/aside" "$T/ssh/user"
 host jump "$far_port" "ProxyCommand exec 3<>/dev/tcp/%h/%p; cat <&3 & exec cat >&3"
 sed -i 's,ProxyCommand .*,ProxyCommand bash -c "exec 3<>/dev/tcp/%h/%p; cat <\&3 \& exec cat >\&3",' "$T/config/berthfs/ssh_config"
 can "through a ProxyCommand" jump
+host far.jumped "$far_port" "ProxyJump $(id -un)@far:$far_port"
+can "through a ProxyJump, whose host our own ssh_config knows" far.jumped
 mkdir "$T/fake" && printf '#!/bin/sh\necho Linux s390x\n' >"$T/fake/uname" && chmod +x "$T/fake/uname"
 other_port=$(free_port)
 sshd_start arch "$other_port" "SetEnv PATH=$T/fake:/usr/bin:/bin"
