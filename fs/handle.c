@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/base/mem.h"
+#include "backend/base/utf8.h"
 #include "drop.h"
 #include "keys.h"
 #include "node.h"
@@ -284,9 +285,20 @@ static void truncate_message(struct handle *h, off_t size)
 	h->dirty = false;
 }
 
+/* At the end of the daemon a message is taken as far as it was written; that may be in the middle of a character. */
+static void cut_character(struct buf *text)
+{
+	bool cut = false;
+	size_t good = utf8_prefix(text->p, text->n, &cut);
+	if (cut)
+		buf_cut(text, good);
+}
+
 static struct request *commit_message(struct handle *h)
 {
 	struct err err = ERR_INIT;
+	if (h->f->quit)
+		cut_character(&h->msg.text);
 	h->last_rc = message_end(&h->msg.text, &err);
 	if (!h->last_rc && !session_by_id(h->f, h->number))
 		h->last_rc = err_set(&err, ESHUTDOWN, "session %lld has ended; the message was not sent",

@@ -261,7 +261,7 @@ static int start(struct box *b, struct buf *missing, struct err *err)
 	fd_close(&b->listen);
 	int rc = receive_net(b, &net, err);
 	fd_close(&b->net);
-	return rc ? rc : relay_serve(net, note, err);
+	return rc ? rc : relay_serve(net, false, note, err);
 }
 
 /* ---- the rest of its life ---- */

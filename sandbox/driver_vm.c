@@ -31,6 +31,7 @@
 #include "warm.h"
 
 #define CANCEL_MS     50
+#define ORPHAN_MS     2000  /* a QEMU that is dying has given its lock back by then */
 #define STATUS_MS     5000  /* the keeper answers at once, even while its VM is stuck */
 #define START_MS      10000 /* from starting a keeper to its QEMU: 5 s of them may be the wait for an old QEMU's lock */
 #define STOP_MS	      (KEEPER_POWEROFF_MS + 5000)
@@ -260,6 +261,15 @@ static void tell_console(const struct sandbox_spec *spec)
 			sandbox_say(spec, "console: %s", line);
 }
 
+/* A keeper that is killed in the moment in which it starts its QEMU leaves that behind, with the disk's lock. */
+static void end_orphans(const struct paths *paths, int64_t id)
+{
+	CLEAN_FREE char *pid_file = vm_file(paths, id, "keeper.pid");
+	CLEAN_FREE char *lock = vm_file(paths, id, "lock");
+	if (!process_alive(pid_file) && process_kill_holders(lock))
+		vm_lock_free(paths, id, STATUS_MS);
+}
+
 static void kill_vm(const struct paths *paths, int64_t id)
 {
 	CLEAN_BUF struct buf how = BUF_INIT;
@@ -269,7 +279,8 @@ static void kill_vm(const struct paths *paths, int64_t id)
 	pid_t pid = process_alive(pid_file); /* a keeper that does not answer: QEMU dies with it */
 	if (pid)
 		kill(pid, SIGKILL);
-	vm_lock_free(paths, id, STATUS_MS);
+	if (!vm_lock_free(paths, id, ORPHAN_MS))
+		end_orphans(paths, id);
 }
 
 static bool is_not_restored(const struct err *err)
@@ -427,6 +438,8 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 	int64_t deadline = clock_mono_ms() + spec->boot_timeout_ms;
 	if (!strncmp(phase, "booting", 7))
 		return await_boot(spec, deadline, err);
+	if (!*phase && !vm_lock_free(spec->paths, spec->id, ORPHAN_MS))
+		end_orphans(spec->paths, spec->id);
 	return begin(spec, deadline, err);
 }
 

@@ -2,6 +2,7 @@
  * async-signal-safe calls. */
 #include "process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,4 +119,42 @@ int process_detach(const char *const *argv, const char *log_path, struct err *er
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	return take_fd(&result);
+}
+
+/* Who only looks whether the lock is free has the file open as well; the kernel tells by which descriptor it is held.
+ */
+static bool is_locked_by(const char *pid, const char *fd)
+{
+	CLEAN_FREE char *path = xasprintf("/proc/%s/fdinfo/%s", pid, fd);
+	CLEAN_BUF struct buf b = BUF_INIT;
+	return !file_read(path, &b, 65536, NULL) && strstr(buf_str(&b), "FLOCK");
+}
+
+static bool holds(const char *pid, const struct stat *file)
+{
+	CLEAN_FREE char *dir = xasprintf("/proc/%s/fd", pid);
+	struct stat st;
+	bool found = false;
+	DIR *d = opendir(dir);
+	for (struct dirent *e; d && !found && (e = readdir(d));)
+		found = e->d_name[0] != '.' && !fstatat(dirfd(d), e->d_name, &st, 0) && st.st_dev == file->st_dev &&
+			st.st_ino == file->st_ino && is_locked_by(pid, e->d_name);
+	if (d)
+		closedir(d);
+	return found;
+}
+
+int process_kill_holders(const char *path)
+{
+	struct stat file;
+	int n = 0;
+	DIR *d = stat(path, &file) ? NULL : opendir("/proc");
+	for (struct dirent *e; d && (e = readdir(d));) {
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+		if (pid > 1 && pid != getpid() && holds(e->d_name, &file))
+			n += !kill(pid, SIGKILL);
+	}
+	if (d)
+		closedir(d);
+	return n;
 }

@@ -9,6 +9,8 @@
 unsigned long long process_start(pid_t pid);
 /* Reads "PID STARTTIME" from a file. The pid if that very process is alive, else 0. */
 pid_t process_alive(const char *pid_file);
+/* Kills (SIGKILL) all processes but the calling one that hold a lock (flock) on the file; how many there were. */
+int process_kill_holders(const char *path);
 /* Starts argv (argv[0] a path) as a process that outlives this one: session of its own, child of init, standard input
  * /dev/null, output and errors to log_path (made anew, 0600), no other descriptor but 3: a pipe whose reading end is
  * returned. The environment is reduced to what a program of ours needs: no keys of the user's shell stay in it.

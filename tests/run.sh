@@ -8,8 +8,8 @@
 #
 # A test is a program that prints lines `ok NAME`, `not ok NAME` or `skip NAME: why`. One that ends with an error and has
 # not said what was wrong counts as failed, and so does one that runs longer than its limit (300 s, or what the line
-# "time limit: N s" in its source says). Tests run side by side, JOBS at once (default: two more than there are processors, at
-# most 5, for many of them mostly wait), those of VMs three at once, and those with the line "runs alone" alone. The last
+# "time limit: N s" in its source says). Tests run side by side, JOBS at once (default: one more than there are processors, at
+# most 4, for many of them mostly wait), those of VMs three at once, and those with the line "runs alone" alone. The last
 # line is `N passed, N failed, N skipped`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -33,7 +33,7 @@ done
 
 passed=0 failed=0 skipped=0
 cores=$(nproc)
-most=${JOBS:-$((cores < 3 ? cores + 2 : 5))} # tests at once
+most=${JOBS:-$((cores < 3 ? cores + 1 : 4))} # tests at once
 jobs=$most running=0 started=0
 TMPDIR=$(mktemp -d /tmp/bt.XXXXXX) || exit 1 # also the mark by which the processes of this run are known
 export TMPDIR

@@ -27,6 +27,7 @@
 
 struct relay {
 	int listener;
+	bool shared; /* see relay.h */
 	char *note;
 	sem_t free; /* connections that may still be accepted */
 };
@@ -120,7 +121,7 @@ out:
 static void *serve(void *arg)
 {
 	struct link *l = arg;
-	int out = is_ours(l->fd) ? net_dial(l->relay->note) : -EPERM;
+	int out = !l->relay->shared || is_ours(l->fd) ? net_dial(l->relay->note) : -EPERM;
 	if (out >= 0) {
 		l->ways[0].from = l->ways[1].to = l->fd;
 		l->ways[0].to = l->ways[1].from = out;
@@ -168,13 +169,14 @@ static void *accept_all(void *arg)
 	return NULL;
 }
 
-int relay_serve(int listener, const char *note, struct err *err)
+int relay_serve(int listener, bool shared, const char *note, struct err *err)
 {
 	pthread_t thread;
 	struct relay *r = xcalloc(1, sizeof *r);
 	sem_init(&r->free, 0, RELAY_CONNECTIONS);
 	r->note = xstrdup(note);
 	r->listener = listener;
+	r->shared = shared;
 	int rc = pthread_create(&thread, NULL, accept_all, r);
 	if (rc) {
 		close(r->listener);
@@ -194,6 +196,6 @@ int relay_start(const char *note, struct err *err)
 	if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) || listen(fd, 128) ||
 	    getsockname(fd, (struct sockaddr *)&a, &n))
 		return err_sys(err, errno, "cannot listen for the gateway's clients");
-	int rc = relay_serve(take_fd(&fd), note, err);
+	int rc = relay_serve(take_fd(&fd), true, note, err);
 	return rc ? rc : ntohs(a.sin_port);
 }

@@ -17,7 +17,7 @@ def name(fn):
 half, fresh, late = opened(), opened(), opened()
 draft = os.open(new + "/fresh", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
 os.write(draft, b"a draft\n")
-os.write(half, b"first half, ")
+os.write(half, "first half, \u00e4".encode()[:-1]) # to the middle of a character
 os.kill(daemon, signal.SIGTERM)
 end = time.time() + 10
 while "finishing" not in open(log).read() and time.time() < end: time.sleep(0.01)

@@ -150,7 +150,7 @@ case $running in
 *entr*)
 	copied() { grep -q more "$T/entr.copy" 2>/dev/null; }
 	check "entr: runs what it was told" within 10 copied
-	check "entr -d: a session comes" within 10 is_gone $entr_dir
+	check "entr -d: a session comes" within 60 is_gone $entr_dir
 	kill $entr
 	;;
 esac

@@ -483,6 +483,7 @@ class Soak:
             for r in busy:
                 if r[2].startswith("failed"):
                     self.findings.append("session %s: %s" % (r[0], r[2]))
+                    self.findings += ["  log: " + l.rstrip() for l in open("%s/sessions/%s/log" % (self.mount, r[0]))][-12:]
                     return
             time.sleep(0.2)
         self.findings.append("not idle in the end: %r" % busy)
@@ -561,7 +562,7 @@ class Soak:
                   (self.seconds, sessions, len(sent), acked, there, self.mounts, self.kills))
         self.note("daemon: peak of memory %s KiB by life, most threads %d, most descriptors %d" %
                   (peaks, max(l["threads"] for l in self.lives), max(l["fds"] for l in self.lives)))
-        findings += self.findings
+        findings = self.findings + findings
         for words in findings[:40]:
             self.note(words)
         line(acked > self.seconds // 4 + 10, "messages were sent")

@@ -79,7 +79,7 @@ TEST(boots_and_is_what_it_should_be)
 	CHECK(strstr(buf_str(&out), "curl: (7)") == buf_str(&out));
 	CHECK_INT(shell(1, "df --output=size -BG / | tail -1; touch /etc/x", &out), 1);
 	ask(1, "status\n", &out);
-	CHECK_STR(buf_str(&out), "ok\nrunning tcg\n");
+	CHECK_STR(buf_str(&out), "ok\nrunning tcg ssh 0\n");
 	ask(1, "console\n", &out);
 	CHECK(strstr(buf_str(&out), "berthfs-guest: ready") != NULL);
 	ask(1, "no such thing\n", &out);
@@ -415,10 +415,10 @@ TEST(full_disk)
 	CHECK_INT(env ? env_start(env, &exec, &err) : -1, 0);
 	for (int64_t end = clock_mono_ms() + 60000; clock_mono_ms() < end; clock_sleep_ms(100)) {
 		ask(7, "status\n", &out);
-		if (!strcmp(buf_str(&out), "ok\nstalled tcg\n"))
+		if (!strncmp(buf_str(&out), "ok\nstalled tcg ", 15))
 			break;
 	}
-	CHECK_STR(buf_str(&out), "ok\nstalled tcg\n");
+	CHECK_STR(buf_str(&out), "ok\nstalled tcg ssh 0\n");
 	in_state(7, SANDBOX_RUNNING);
 	CHECK_INT(mount(NULL, folder, NULL, MS_REMOUNT, "size=1g"), 0);
 	struct env_job job = {0};

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/base/child.h"
@@ -240,6 +242,35 @@ TEST(killed_at_any_moment)
 		CHECK_STR(buf_str(&out), "test-box\n");
 		must_destroy(4);
 	}
+}
+
+static pid_t lock_orphan(const char *path)
+{
+	pid_t pid = fork();
+	if (!pid) {
+		int fd = open(path, O_RDWR | O_CLOEXEC);
+		if (fd < 0 || flock(fd, LOCK_EX))
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
+/* A QEMU that outlives its keeper has the disk's lock; whoever starts the VM the next time ends it. */
+TEST(an_orphan_does_not_keep_the_disk)
+{
+	int status = 0;
+	must_up(6);
+	CHECK_INT(sandbox_down(&here.paths, "vm", 6, NULL), 0);
+	CLEAN_FREE char *lock = xasprintf("%s/sandboxes/6/lock", here.paths.state);
+	pid_t orphan = lock_orphan(lock);
+	clock_sleep_ms(
+		100); /* it need not have the lock yet: then it gets it while the VM runs, and dies of the next end */
+	must_up(6);
+	must_destroy(6);
+	kill(orphan, SIGKILL);
+	CHECK(waitpid(orphan, &status, 0) == orphan && WIFSIGNALED(status));
 }
 
 /* The one that makes it ends with the VM that it was begun for, and leaves nothing that could be taken for whole. */
