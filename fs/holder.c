@@ -149,14 +149,19 @@ static bool is_writer(const struct look *l, pid_t pid)
 
 /* A process that we may not look at: can it have inherited the file? Not if it was born before the open, or if the
  * first of its ancestors that was is a stranger to the writers. (An orphan goes to init or to an ancestor of its
- * parent, so those are no strangers.) Kernel threads, cron jobs and the like are ruled out so. */
+ * parent, so those are no strangers.) Kernel threads, cron jobs and the like are ruled out so. One that has ended since
+ * holds nothing; what it has left behind was born later and is looked at by itself. */
 static bool is_stranger(const struct look *l, pid_t pid)
 {
 	struct born b;
 	pid_t old = pid;
 	for (int depth = 0; depth < DEPTH_MAX; depth++) {
-		if (!born(old, &b))
-			return false; /* gone by now: cannot be told */
+		if (!born(old, &b)) {
+			if (old == pid)
+				return true;
+			old = pid; /* that parent is gone by now, and pid has another one */
+			continue;
+		}
 		if (b.ticks < l->w->opened_ticks)
 			break;
 		old = b.parent;

@@ -153,6 +153,10 @@ static void verb_poweroff(struct keeper *k, struct client *c)
 static void verb_hibernate(struct keeper *k, struct client *c)
 {
 	struct err err = ERR_INIT;
+	if (k->holds) {
+		answer(k, c, "error " KEEPER_BUSY "its disk is being copied", "", 0);
+		return;
+	}
 	c->wait = WAIT_SAVED;
 	if (k->phase == VM_STOPPING || !save_begin(k, &err))
 		return; /* answered with its end */
