@@ -28,8 +28,8 @@
 #include "backend/base/utf8.h"
 #include "bridge_link.h"
 #include "guest/tools_main.h"
+#include "listen.h"
 #include "mux.h"
-#include "net.h"
 #include "remote.h"
 #include "sandbox.h"
 
@@ -237,39 +237,10 @@ static void mux_changed(void *arg, enum mux_state state, const char *why)
 static int there_wants(void *arg, const char *kind)
 {
 	struct bridge *b = arg;
-	if (strcmp(kind, "net") != 0)
-		return -EPROTONOSUPPORT;
-	int fd = net_dial(b->net);
-	if (fd < 0 && !b->net_failed)
-		log_warn("a connection of the sandbox to the gateway is refused: %s",
-			 file_exists(b->net) ? strerror(-fd) : "it has none");
-	b->net_failed = fd < 0;
-	return fd;
+	return listen_net(kind, b->net, "sandbox", &b->net_failed);
 }
 
 /* ---- clients ---- */
-
-static int bridge_listen(struct bridge *b, struct err *err)
-{
-	CLEAN_BUF struct buf text = BUF_INIT;
-	CLEAN_FREE char *note = xasprintf("%s/socket", b->folder);
-	int rc = file_read(note, &text, 4096, err);
-	if (rc)
-		return rc;
-	char *path = xstrndup(buf_str(&text), strcspn(buf_str(&text), "\n"));
-	int fd = unix_listen(path, 0600, err);
-	if (fd < 0 || (rc = fd_nonblock(fd))) {
-		free(path);
-		return fd < 0 ? fd : rc;
-	}
-	if (b->socket && strcmp(b->socket, path) != 0)
-		unlink(b->socket);
-	free(b->socket);
-	b->socket = path;
-	fd_close(&b->listener);
-	b->listener = fd;
-	return 0;
-}
 
 static void accept_client(struct bridge *b)
 {
@@ -290,7 +261,7 @@ static bool signalled(struct bridge *b)
 	while (read(b->signals, &s, sizeof s) == sizeof s)
 		if (s.ssi_signo == SIGTERM)
 			return false;
-		else if (s.ssi_signo == SIGHUP && bridge_listen(b, &err))
+		else if (s.ssi_signo == SIGHUP && listen_noted(b->folder, &b->socket, &b->listener, &err))
 			log_warn("%s", err.text);
 	return true;
 }
@@ -384,7 +355,7 @@ static int start(struct bridge *b, struct err *err)
 		return err_sys(err, errno, "cannot make a descriptor");
 	int rc = tools_lock_take(lock_path, err);
 	rc = rc ? rc : mux_new(MUX_HOST, &ops, b, &b->mux, err);
-	return rc ? rc : bridge_listen(b, err);
+	return rc ? rc : listen_noted(b->folder, &b->socket, &b->listener, err);
 }
 
 static int serve(struct bridge *b)

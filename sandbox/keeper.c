@@ -26,7 +26,7 @@
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
 #include "keeper_vm.h"
-#include "net.h"
+#include "listen.h"
 #include "process.h"
 #include "ram.h"
 #include "sandbox.h"
@@ -85,19 +85,10 @@ void keeper_phase(struct keeper *k, enum vm_phase phase)
 	}
 }
 
-/* The guest opens a stream: only ever to the gateway. A guest may ask as often as it likes: one line of the log each
- * time that it begins to fail is enough. */
 static int guest_stream(void *arg, const char *kind)
 {
 	struct keeper *k = arg;
-	if (strcmp(kind, "net") != 0)
-		return -EPROTONOSUPPORT;
-	int fd = net_dial(k->net);
-	if (fd < 0 && !k->net_failed)
-		log_warn("a connection of the VM to the gateway is refused: %s",
-			 file_exists(k->net) ? strerror(-fd) : "it has none");
-	k->net_failed = fd < 0;
-	return fd;
+	return listen_net(kind, k->net, "VM", &k->net_failed);
 }
 
 static void mux_changed(void *arg, enum mux_state state, const char *why)
@@ -210,30 +201,6 @@ static void reap(struct keeper *k)
 	keeper_phase(k, VM_ENDED);
 }
 
-/* Listens where the file `socket` in its folder says: at the start, and whenever the socket was lost (folders of a
- * login's runtime are removed at its end) or is wanted elsewhere. */
-static int keeper_listen(struct keeper *k, struct err *err)
-{
-	CLEAN_BUF struct buf b = BUF_INIT;
-	CLEAN_FREE char *note = xasprintf("%s/socket", k->folder);
-	int rc = file_read(note, &b, 4096, err);
-	if (rc)
-		return rc;
-	char *path = xstrndup(buf_str(&b), strcspn(buf_str(&b), "\n"));
-	int fd = unix_listen(path, 0600, err);
-	if (fd < 0 || (rc = fd_nonblock(fd))) {
-		free(path);
-		return fd < 0 ? fd : rc;
-	}
-	if (k->socket && strcmp(k->socket, path) != 0)
-		unlink(k->socket);
-	free(k->socket);
-	k->socket = path;
-	fd_close(&k->listener);
-	k->listener = fd;
-	return 0;
-}
-
 static void signalled(struct keeper *k)
 {
 	struct signalfd_siginfo s;
@@ -243,7 +210,7 @@ static void signalled(struct keeper *k)
 			reap(k);
 		else if (s.ssi_signo == SIGTERM)
 			keeper_stop(k);
-		else if (keeper_listen(k, &err))
+		else if (listen_noted(k->folder, &k->socket, &k->listener, &err))
 			log_warn("%s", err.text);
 	}
 }
@@ -408,7 +375,7 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 	if (!rc)
 		rc = file_write(pid, self, strlen(self), 0600, err);
 	if (!rc)
-		rc = keeper_listen(k, err);
+		rc = listen_noted(k->folder, &k->socket, &k->listener, err);
 	if (!rc)
 		rc = qemu_start(&spec, &k->qemu, err);
 	if (rc)
