@@ -2,10 +2,13 @@
 #include "model.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/base/mem.h"
+#include "fault.h"
 
 static const struct model_kind *const kinds[] = {&model_script, &model_claude,
 						 &model_served}; /* the last one takes any name */
@@ -50,4 +53,18 @@ void model_reply_call(struct model_reply *r, char *id, char *name, char *input)
 {
 	r->calls = xrealloc(r->calls, (r->n_calls + 1) * sizeof *r->calls);
 	r->calls[r->n_calls++] = (struct model_call){id, name, input};
+}
+
+int model_ask_again(model_ask_fn *ask, const struct model_request *q, const struct config *c,
+		    const struct model_info *m, struct model_reply *reply, struct model_fault *fault, struct err *err)
+{
+	struct model_request bare = *q;
+	int rc = ask(q, c, m, reply, fault, err);
+	if (!rc || !fault_of_thinking(fault, err->text))
+		return rc;
+	snprintf(reply->log, sizeof reply->log, "model request %" PRId64 " is sent again without thinking: %.200s",
+		 q->n, err->text);
+	*fault = (struct model_fault){0};
+	bare.bare = true;
+	return ask(&bare, c, m, reply, fault, err);
 }

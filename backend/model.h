@@ -57,6 +57,8 @@ struct model_request {
 	void *arg;
 };
 
+struct model_info;
+
 struct model_kind {
 	const char *prefix; /* of the model's name, e.g. "script:" */
 	/* Can this model be used? Judged when a session is made or its model is set. */
@@ -70,5 +72,11 @@ const struct model_kind *model_find(const char *model, struct err *err); /* NULL
 int model_check(const struct config *c, const char *model, const char *project, struct err *err);
 void model_reply_release(struct model_reply *r);
 void model_reply_call(struct model_reply *r, char *id, char *name, char *input); /* takes ownership */
+
+/* For kinds: asks; and once more without thinking if that was what the provider did not like, which reply->log says. */
+typedef int model_ask_fn(const struct model_request *q, const struct config *c, const struct model_info *m,
+			 struct model_reply *reply, struct model_fault *fault, struct err *err);
+int model_ask_again(model_ask_fn *ask, const struct model_request *q, const struct config *c,
+		    const struct model_info *m, struct model_reply *reply, struct model_fault *fault, struct err *err);
 
 extern const struct model_kind model_script, model_claude, model_served;

@@ -11,7 +11,6 @@
 #include "backend/base/mem.h"
 #include "claude.h"
 #include "config.h"
-#include "fault.h"
 #include "gate_link.h"
 #include "gateway/gateway.h"
 
@@ -210,17 +209,9 @@ static int ask(const struct model_request *q, const struct config *c, const stru
 static int run(const struct model_request *q, struct model_reply *reply, struct model_fault *fault, struct err *err)
 {
 	struct model_info m;
-	struct model_request bare = *q;
 	struct config *c = backend_config(q->backend);
 	int rc = models_find(c, q->model, &m, err);
-	rc = rc ? rc : ask(q, c, &m, reply, fault, err);
-	if (rc && fault_of_thinking(fault, err->text)) {
-		snprintf(reply->log, sizeof reply->log,
-			 "model request %" PRId64 " is sent again without thinking: %.200s", q->n, err->text);
-		*fault = (struct model_fault){0};
-		bare.bare = true;
-		rc = ask(&bare, c, &m, reply, fault, err);
-	}
+	rc = rc ? rc : model_ask_again(ask, q, c, &m, reply, fault, err);
 	config_put(c);
 	return rc;
 }
