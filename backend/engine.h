@@ -41,6 +41,13 @@ void worker_env_drop(struct worker *w);
 /* Makes or starts the sandbox of s: the worker's own, or that of a session whose disk it copies. What it says goes to
  * the worker's log. */
 int worker_up(struct worker *w, const struct session *s, struct err *err);
+/* Where the project's clone is in the sandbox behind env; malloc'd. */
+char *worker_clone_path(const struct worker *w, const struct env *env);
+/* Brings the project into a sandbox by clone_into(), clone_move() or the like. The caller fills env, commit, clone,
+ * prefix, progress and arg; the rest is that of the worker's session. */
+struct clone_how;
+int worker_clone(struct worker *w, struct clone_how *how, int (*bring)(const struct clone_how *how, struct err *err),
+		 struct err *err);
 /* Sleeps until CLOCK_REALTIME until_ms as the clock stands now, a kick or cancel; true if cancelled. */
 bool worker_sleep(struct worker *w, int64_t until_ms);
 /* Sleeps ms whatever is kicked; true if cancelled. */

@@ -84,10 +84,10 @@ static int start(struct worker *w, struct err *err)
 
 /* ---- the clone ---- */
 
-static char *clone_path(const struct worker *w)
+char *worker_clone_path(const struct worker *w, const struct env *env)
 {
 	const char *slash = strrchr(w->s->project, '/');
-	return xasprintf("%s/%s", env_home(w->env), slash && slash[1] ? slash + 1 : "project");
+	return xasprintf("%s/%s", env_home(env), slash && slash[1] ? slash + 1 : "project");
 }
 
 /* On the user's own machine there is no clone: a link to the project's directory stands where it would. */
@@ -106,37 +106,42 @@ static int link_project(struct worker *w, const char *path, struct err *err)
 	return rc > 0 ? err_set(err, EIO, "cannot link %s: %s", w->s->project, buf_str(&words)) : rc;
 }
 
-/* From the template it is there already, perhaps of another commit. */
+int worker_clone(struct worker *w, struct clone_how *how, int (*bring)(const struct clone_how *how, struct err *err),
+		 struct err *err)
+{
+	struct repo_head h = {0};
+	CLEAN_FREE char *tmp = xasprintf("%s/tmp", w->b->paths->state);
+	int rc = repo_head(w->s->project, &h, err);
+	if (rc)
+		return rc;
+	how->host_repo = w->s->project;
+	how->name = h.name;
+	how->email = h.email;
+	how->branch = strcmp(w->s->base_branch, "HEAD") ? w->s->base_branch : NULL;
+	how->tmp_dir = tmp;
+	how->durable = !strcmp(w->s->sandbox, "vm");
+	how->cancel = &w->cancel;
+	rc = bring(how, err);
+	repo_head_release(&h);
+	return rc;
+}
+
+/* From the template it is there already, perhaps of another commit; or that has none. */
+static int move_or_make(const struct clone_how *how, struct err *err)
+{
+	int rc = clone_move(how, err);
+	return rc == -ENOENT ? clone_into(how, err) : rc;
+}
+
 static int make_clone(struct worker *w, const char *path, const char *commit, struct err *err)
 {
 	if (on_host(w))
 		return link_project(w, path, err);
-	struct repo_head h = {0};
-	CLEAN_FREE char *tmp = xasprintf("%s/tmp", w->b->paths->state);
 	CLEAN_FREE char *prefix = xasprintf("s%" PRId64 ".clone", w->id);
-	int rc = repo_head(w->s->project, &h, err);
-	if (rc)
-		return rc;
-	struct clone_how how = {.env = w->env,
-				.host_repo = w->s->project,
-				.commit = commit,
-				.name = h.name,
-				.email = h.email,
-				.branch = strcmp(w->s->base_branch, "HEAD") ? w->s->base_branch : NULL,
-				.clone = path,
-				.tmp_dir = tmp,
-				.prefix = prefix,
-				.durable = !strcmp(w->s->sandbox, "vm"),
-				.cancel = &w->cancel,
-				.progress = progress,
-				.arg = w};
-	rc = -ENOENT;
-	if (db_int(w->db, 0, "SELECT 1 FROM template_uses WHERE session=?", "i", w->id))
-		rc = clone_move(&how, err);
-	if (rc == -ENOENT)
-		rc = clone_into(&how, err);
-	repo_head_release(&h);
-	return rc;
+	struct clone_how how = {
+		.env = w->env, .commit = commit, .clone = path, .prefix = prefix, .progress = progress, .arg = w};
+	bool used = db_int(w->db, 0, "SELECT 1 FROM template_uses WHERE session=?", "i", w->id);
+	return worker_clone(w, &how, used ? move_or_make : clone_into, err);
 }
 
 /* A sandbox whose disk is gone comes back with what was synced last. */
@@ -296,7 +301,7 @@ int prepare_step(struct worker *w, struct err *err)
 	if (!rc) {
 		open_way(w);
 		worker_detail(w, "cloning");
-		CLEAN_FREE char *path = clone_path(w);
+		CLEAN_FREE char *path = worker_clone_path(w, w->env);
 		killpoint("prepare.clone");
 		rc = make_clone(w, path, w->s->base_commit, err);
 		if (!rc) {

@@ -106,37 +106,16 @@ static int come_up(struct build *b, struct err *err)
 
 /* ---- the clone ---- */
 
-static char *clone_path(const struct build *b)
-{
-	const char *slash = strrchr(b->w->s->project, '/');
-	return xasprintf("%s/%s", env_home(b->env), slash && slash[1] ? slash + 1 : "project");
-}
-
 static int bring(struct build *b, const char *path, struct err *err)
 {
-	struct worker *w = b->w;
-	struct repo_head h = {0};
-	CLEAN_FREE char *tmp = xasprintf("%s/tmp", w->b->paths->state);
 	CLEAN_FREE char *prefix = xasprintf("t%" PRId64 ".clone", b->t->id);
-	int rc = repo_head(w->s->project, &h, err);
-	if (rc)
-		return rc;
 	struct clone_how how = {.env = b->env,
-				.host_repo = w->s->project,
-				.commit = w->s->base_commit,
-				.name = h.name,
-				.email = h.email,
-				.branch = strcmp(w->s->base_branch, "HEAD") ? w->s->base_branch : NULL,
+				.commit = b->w->s->base_commit,
 				.clone = path,
-				.tmp_dir = tmp,
 				.prefix = prefix,
-				.durable = !strcmp(w->s->sandbox, "vm"),
-				.cancel = &w->cancel,
 				.progress = progress,
 				.arg = b};
-	rc = b->t->parent ? clone_move(&how, err) : clone_into(&how, err);
-	repo_head_release(&h);
-	return rc;
+	return worker_clone(b->w, &how, b->t->parent ? clone_move : clone_into, err);
 }
 
 /* ---- the setup ---- */
@@ -335,7 +314,7 @@ static int once(struct build *b, struct err *err)
 	if (rc)
 		return rc;
 	killpoint("template.started");
-	CLEAN_FREE char *path = clone_path(b);
+	CLEAN_FREE char *path = worker_clone_path(b->w, b->env);
 	if (!strcmp(b->t->step, "starting"))
 		rc = enter(b, "cloning", err);
 	if (!rc && !strcmp(b->t->step, "cloning")) {
