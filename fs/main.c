@@ -186,15 +186,21 @@ static int run_image(const struct verb *v, int argc, char **argv)
 	return rc ? say(rc == -ENOENT ? EX_NOINPUT : EX_UNAVAILABLE, &err) : EX_OK;
 }
 
-static int run_conformance(const struct verb *v, int argc, char **argv)
+static int run_with_paths(const struct verb *v, int argc, char **argv,
+			  int (*run)(const struct paths *paths, int argc, char **argv))
 {
 	struct paths paths;
 	int code = paths_or_say(&paths);
 	if (code)
 		return code;
-	code = sandbox_conformance_main(&paths, argc, argv);
+	code = run(&paths, argc, argv);
 	paths_release(&paths);
 	return code == EX_USAGE ? usage(v) : code;
+}
+
+static int run_conformance(const struct verb *v, int argc, char **argv)
+{
+	return run_with_paths(v, argc, argv, sandbox_conformance_main);
 }
 
 static int run_ssh(const struct verb *v, int argc, char **argv)
@@ -244,13 +250,7 @@ static int run_gateway(const struct verb *v, int argc, char **argv)
 
 static int run_ledger(const struct verb *v, int argc, char **argv)
 {
-	struct paths paths;
-	int code = paths_or_say(&paths);
-	if (code)
-		return code;
-	code = gateway_ledger_main(&paths, argc, argv);
-	paths_release(&paths);
-	return code == EX_USAGE ? usage(v) : code;
+	return run_with_paths(v, argc, argv, gateway_ledger_main);
 }
 
 static const struct verb verbs[] = {
