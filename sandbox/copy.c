@@ -29,7 +29,12 @@ int sandbox_copy_tree(const char *from, const char *to, const atomic_bool *cance
 	CLEAN_FREE char *tmp = xasprintf("%s.copy", to);
 	CLEAN_BUF struct buf words = BUF_INIT;
 	const char *argv[] = {"cp", "-a", "--reflink=auto", "--sparse=always", "--", from, tmp, NULL};
-	struct child c = {.argv = argv, .errout = &words, .max = 4096, .timeout_ms = COPY_MS, .cancel = cancel};
+	struct child c = {.argv = argv,
+			  .env = (const char *const[]){"LC_ALL=C", NULL}, /* its words are looked at below */
+			  .errout = &words,
+			  .max = 4096,
+			  .timeout_ms = COPY_MS,
+			  .cancel = cancel};
 	if (!file_exists(from))
 		return err_set(err, ENOENT, "there is no %s to copy", from);
 	int rc = dir_remove(tmp, err);

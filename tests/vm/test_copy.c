@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include "backend/base/clock.h"
@@ -96,6 +97,26 @@ TEST(what_is_not_there_cannot_be_copied)
 	struct err err = ERR_INIT;
 	CHECK_INT(copy(1, "9", 1, NULL, &err), -ENOENT);
 	CHECK_INT(copy(77, NULL, 3, NULL, &err), -ENOENT);
+}
+
+TEST(a_full_disk_is_said_and_leaves_nothing)
+{
+	struct err err = ERR_INIT;
+	CLEAN_FREE char *saves = xasprintf("%s/sandboxes/8/saves", here.paths.state);
+	CLEAN_FREE char *part = xasprintf("%s/full.qcow2.copy", saves), *whole = xasprintf("%s/full.qcow2", saves);
+	if (geteuid() != 0) {
+		printf("# skipped: only root can mount a small file system\n");
+		return;
+	}
+	must_up(8);
+	CHECK_INT(dir_make(saves, 0700, &err), 0);
+	CHECK_INT(mount("small", saves, "tmpfs", 0, "size=64k"), 0);
+	CHECK_INT(copy(8, NULL, 8, "full", &err), -ENOSPC);
+	CHECK(!file_exists(part) && !file_exists(whole));
+	has(8, "echo goes on", "goes on\n");
+	CHECK_INT(umount2(saves, MNT_DETACH), 0);
+	must_copy(8, NULL, 8, "full");
+	CHECK_INT(sandbox_destroy(&here.paths, "vm", 8, &err), 0);
 }
 
 /* ---- a paused one; waiting for the end of a copy; death of whoever copies ---- */
