@@ -27,6 +27,11 @@ static int64_t number_of(const char *name, const char *end)
 								   : 0; /* a template's are looked after by its own */
 }
 
+struct look {
+	struct backend *b;
+	struct db *db;
+};
+
 enum owner { OWNER_UNKNOWN, OWNER_LIVES, OWNER_ENDED };
 
 /* Whose it is. *kind: malloc'd, of a session that has ended. */
@@ -55,33 +60,36 @@ static void unknown(struct backend *b, const char *path)
 	notes_error(b->notes, 0, "sessions", &err, clock_real_ms());
 }
 
-static void look_at_sandbox(struct backend *b, struct db *db, const char *path, int64_t id)
+static void look_at_sandbox(void *arg, const char *path, int64_t id)
 {
+	const struct look *l = arg;
 	struct err err = ERR_INIT;
 	CLEAN_FREE char *kind = NULL;
-	enum owner owner = owner_of(db, id, &kind);
+	enum owner owner = owner_of(l->db, id, &kind);
 	if (owner == OWNER_UNKNOWN)
-		unknown(b, path);
+		unknown(l->b, path);
 	if (owner != OWNER_ENDED)
 		return;
 	log_info("the sandbox of session %" PRId64 ", which has ended, was left behind: it is removed", id);
-	if (sandbox_destroy(b->paths, kind, id, &err))
-		notes_error(b->notes, 0, "sessions", &err, clock_real_ms());
+	if (sandbox_destroy(l->b->paths, kind, id, &err))
+		notes_error(l->b->notes, 0, "sessions", &err, clock_real_ms());
 }
 
-static void look_at_attached(struct backend *b, struct db *db, const char *path, int64_t id)
+static void look_at_attached(void *arg, const char *path, int64_t id)
 {
+	const struct look *l = arg;
 	CLEAN_FREE char *kind = NULL;
-	if (owner_of(db, id, &kind) == OWNER_ENDED)
+	if (owner_of(l->db, id, &kind) == OWNER_ENDED)
 		dir_remove(path, NULL);
 }
 
 /* A socket that nobody listens on. That of a session that lives may be one that is just being made. */
-static void look_at_socket(struct backend *b, struct db *db, const char *path, int64_t id)
+static void look_at_socket(void *arg, const char *path, int64_t id)
 {
+	const struct look *l = arg;
 	struct stat st;
 	CLEAN_FREE char *kind = NULL;
-	if (lstat(path, &st) || !S_ISSOCK(st.st_mode) || owner_of(db, id, &kind) == OWNER_LIVES)
+	if (lstat(path, &st) || !S_ISSOCK(st.st_mode) || owner_of(l->db, id, &kind) == OWNER_LIVES)
 		return;
 	int fd = unix_connect_now(path, NULL);
 	if (fd == -ECONNREFUSED)
@@ -89,15 +97,14 @@ static void look_at_socket(struct backend *b, struct db *db, const char *path, i
 	fd_close(&fd);
 }
 
-static void each(struct backend *b, struct db *db, const char *dir, const char *end,
-		 void (*look)(struct backend *b, struct db *db, const char *path, int64_t id))
+void watch_each(const char *dir, const char *end, void (*each)(void *arg, const char *path, int64_t id), void *arg)
 {
 	DIR *d = opendir(dir);
 	for (struct dirent *e; d && (e = readdir(d));) {
 		int64_t id = number_of(e->d_name, end);
 		CLEAN_FREE char *path = id ? xasprintf("%s/%s", dir, e->d_name) : NULL;
 		if (path)
-			look(b, db, path, id);
+			each(arg, path, id);
 	}
 	if (d)
 		closedir(d);
@@ -107,7 +114,8 @@ void leftovers_remove(struct backend *b, struct db *db)
 {
 	CLEAN_FREE char *sandboxes = xasprintf("%s/sandboxes", b->paths->state);
 	CLEAN_FREE char *attached = xasprintf("%s/attach", b->paths->state);
-	each(b, db, sandboxes, "", look_at_sandbox);
-	each(b, db, attached, "", look_at_attached);
-	each(b, db, b->paths->runtime, ".sock", look_at_socket);
+	struct look l = {b, db};
+	watch_each(sandboxes, "", look_at_sandbox, &l);
+	watch_each(attached, "", look_at_attached, &l);
+	watch_each(b->paths->runtime, ".sock", look_at_socket, &l);
 }

@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "backend/base/clock.h"
-#include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "gate_link.h"
 #include "rest.h"
@@ -61,32 +60,47 @@ static void correct(struct watch *w, const char *kind, struct found *f)
 		store_try(w->b->store, found_fn, f, NULL);
 }
 
-/* One that rests is looked at more closely only if something listens for it: `berthfs ssh` wakes it by itself. */
-static bool may_be_up(struct watch *w, const char *line, int64_t id)
-{
-	CLEAN_FREE char *socket = sandbox_life(w->b->paths, id);
-	return strstr(line, " running") || strstr(line, " paused") || file_exists(socket);
-}
+#define SANDBOXES "SELECT id, sandbox, sandbox_state FROM sessions WHERE destroyed_ms IS NULL AND clone <> '' AND "
+#define UP	  "(sandbox_state LIKE '% running%' OR sandbox_state LIKE '% paused%')"
 
-static void look(struct watch *w, struct db *db)
+static void look_at(struct watch *w, struct rows *r)
 {
-	struct rows r;
-	int rc = db_query(db, &r, NULL,
-			  "SELECT id, sandbox, sandbox_state FROM sessions WHERE destroyed_ms IS NULL AND clone <> ''",
-			  "");
-	while (!rc && rows_next(&r) && !stopping(w)) {
-		if (!may_be_up(w, row_text(&r, 2), row_int(&r, 0)))
-			continue;
-		CLEAN_FREE char *was = xstrdup(row_text(&r, 2));
-		struct found f = {.id = row_int(&r, 0), .was = was};
-		const char *kind = row_text(&r, 1);
+	while (rows_next(r) && !stopping(w)) {
+		CLEAN_FREE char *was = xstrdup(row_text(r, 2));
+		struct found f = {.id = row_int(r, 0), .was = was};
+		const char *kind = row_text(r, 1);
 		sandbox_describe(kind, sandbox_state(w->b->paths, kind, f.id), f.line);
 		if (!strcmp(f.line, was) || store_try(w->b->store, found_fn, &f, NULL))
 			continue;
 		correct(w, kind, &f);
 		gate_kick(w->b); /* its token ends with it */
 	}
+}
+
+struct listening {
+	struct watch *w;
+	struct db *db;
+};
+
+static void look_at_listening(void *arg, const char *path, int64_t id)
+{
+	struct listening *l = arg;
+	struct rows r;
+	if (!db_query(l->db, &r, NULL, SANDBOXES "NOT " UP " AND id=?", "i", id))
+		look_at(l->w, &r);
 	rows_end(&r);
+}
+
+/* One that rests is looked at only if something listens for it: `berthfs ssh` wakes it by itself. So thousands that
+ * rest cost nothing. */
+static void look(struct watch *w, struct db *db)
+{
+	struct rows r;
+	struct listening l = {w, db};
+	if (!db_query(db, &r, NULL, SANDBOXES UP, ""))
+		look_at(w, &r);
+	rows_end(&r);
+	watch_each(w->b->paths->runtime, ".sock", look_at_listening, &l);
 }
 
 static void *watch_main(void *arg)
