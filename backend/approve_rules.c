@@ -8,7 +8,7 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
-#include "shell.h"
+#include "backend/parse/shell.h"
 #include "tool.h"
 
 #define WORDS_MAX 16

@@ -14,8 +14,8 @@
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
 #include "backend/base/utf8.h"
+#include "backend/parse/image.h"
 #include "context.h"
-#include "image.h"
 #include "killpoint.h"
 #include "tool.h"
 

@@ -11,8 +11,8 @@
 #include "backend/base/buf.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "backend/git/repo.h"
 #include "env_git.h"
-#include "repo.h"
 
 #define CLONE_MS (60 * 60 * 1000) /* indexing a large history under emulation takes many minutes */
 #define ASK_MS	 (5 * 60 * 1000)

@@ -12,8 +12,8 @@
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
 #include "backend/base/utf8.h"
+#include "backend/parse/redact.h"
 #include "killpoint.h"
-#include "redact.h"
 #include "transcript.h"
 #include "usage.h"
 

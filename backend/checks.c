@@ -9,8 +9,8 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
-#include "redact.h"
-#include "repo.h"
+#include "backend/git/repo.h"
+#include "backend/parse/redact.h"
 
 #define JOB_TEXT 65
 

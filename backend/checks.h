@@ -5,7 +5,7 @@
 
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
-#include "project.h"
+#include "backend/parse/project.h"
 #include "sandbox/sandbox.h"
 
 #define CHECK_OUTPUT_MAX (64 << 10) /* bytes kept of a failing check's output: its end */

@@ -8,7 +8,7 @@
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
 #include "backend/base/paths.h"
-#include "repo.h"
+#include "backend/git/repo.h"
 
 struct contents;
 struct contents *contents_new(const struct paths *paths);

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "backend/base/mem.h"
+#include "backend/git/repo.h"
 #include "killpoint.h"
 #include "message.h"
 #include "pool.h"
-#include "repo.h"
 #include "snapshot.h"
 #include "transcript.h"
 

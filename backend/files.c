@@ -8,9 +8,9 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
+#include "backend/git/repo.h"
 #include "contents.h"
 #include "db.h"
-#include "repo.h"
 
 #define KEEP_OPEN_MS 1000 /* a checkout may be replaced under the same path */
 

@@ -11,7 +11,7 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
-#include "blocks.h"
+#include "backend/parse/blocks.h"
 #include "transcript.h"
 
 #define LINE_MAX_BYTES 200 /* of a message's first line in `queue` */

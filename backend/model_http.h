@@ -2,8 +2,8 @@
 #pragma once
 #include <curl/curl.h>
 
+#include "backend/parse/sse.h"
 #include "model.h"
-#include "sse.h"
 
 struct model_http {
 	const char *socket, *path; /* the gateway's socket; path of the route */

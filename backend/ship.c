@@ -16,7 +16,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
-#include "blocks.h"
+#include "backend/parse/blocks.h"
 #include "bundle.h"
 #include "finish.h"
 #include "killpoint.h"

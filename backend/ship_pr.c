@@ -9,7 +9,7 @@
 
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
-#include "repo.h"
+#include "backend/git/repo.h"
 #include "transcript.h"
 
 #define TEXT_BYTES 65536 /* of a pull request's text, as forges take it */

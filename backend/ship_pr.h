@@ -1,7 +1,7 @@
 /* A ship to a pull request: what is told of it, and how it is opened. Worker threads. */
 #pragma once
+#include "backend/git/repo.h"
 #include "engine.h"
-#include "repo.h"
 
 /* "sandbox-N-SHA": the branch that a session's work is pushed to; malloc'd. */
 char *ship_pr_branch(int64_t session, const char *head);

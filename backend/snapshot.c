@@ -16,11 +16,11 @@
 #include "attach.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
+#include "backend/git/repo.h"
 #include "finish.h"
 #include "gate_link.h"
 #include "killpoint.h"
 #include "message.h"
-#include "repo.h"
 #include "transcript.h"
 
 #define FLUSH_MS 20000 /* for the sandbox to write what it holds in memory to its disk */

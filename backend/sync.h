@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "backend/base/err.h"
-#include "repo.h"
+#include "backend/git/repo.h"
 #include "sandbox/sandbox.h"
 
 struct sync_how {

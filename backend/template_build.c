@@ -12,12 +12,12 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "backend/git/repo.h"
+#include "backend/parse/redact.h"
 #include "bundle.h"
 #include "engine.h"
 #include "gate_link.h"
 #include "killpoint.h"
-#include "redact.h"
-#include "repo.h"
 #include "template_private.h"
 
 #define SETUP_MS   (2 * 60 * 60 * 1000) /* a large project under emulation takes long */

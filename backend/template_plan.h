@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #include "backend/base/err.h"
-#include "repo.h"
+#include "backend/git/repo.h"
 
 #define PLAN_STEPS 4
 

@@ -6,7 +6,7 @@
 
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
-#include "blocks.h"
+#include "backend/parse/blocks.h"
 #include "message.h"
 #include "transcript.h"
 #include "usage.h"

@@ -8,8 +8,8 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "backend/parse/redact.h"
 #include "killpoint.h"
-#include "redact.h"
 #include "tool.h"
 
 #define ARG_MAX_BYTES (100 << 10) /* a longer script goes through a file: Linux takes 128 KiB in one argument */

@@ -9,8 +9,8 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
+#include "backend/parse/redact.h"
 #include "gate.h"
-#include "redact.h"
 #include "tool.h"
 
 #define CHUNK	 (256 << 10) /* bytes asked for at once when lines are counted */

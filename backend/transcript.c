@@ -11,7 +11,7 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "backend/base/text.h"
-#include "blocks.h"
+#include "backend/parse/blocks.h"
 
 static const char *const names[ENTRY_KINDS] = {"user", "assistant", "tool_call", "tool_result", "notice", "ship"};
 

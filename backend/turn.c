@@ -14,7 +14,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
-#include "blocks.h"
+#include "backend/parse/blocks.h"
 #include "calls.h"
 #include "compact.h"
 #include "context.h"

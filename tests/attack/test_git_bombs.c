@@ -11,7 +11,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
-#include "backend/repo.h"
+#include "backend/git/repo.h"
 #include "tests/unit/check.h"
 #include "tests/unit/git_fixture.h"
 

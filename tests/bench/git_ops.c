@@ -10,7 +10,7 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
-#include "backend/repo.h"
+#include "backend/git/repo.h"
 
 #define ROUNDS 5
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "backend/base/utf8.h"
-#include "backend/blocks.h"
+#include "backend/parse/blocks.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/project.h"
+#include "backend/parse/project.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

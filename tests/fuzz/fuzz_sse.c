@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/sse.h"
+#include "backend/parse/sse.h"
 
 #define MAX_EVENT 4096
 

@@ -60,7 +60,9 @@ function strip(s,    out, at, c)
 
 function area(path)
 {
-	return path ~ /^backend\/base\// ? "base" : substr(path, 1, index(path, "/") - 1)
+	if (match(path, /^backend\/(base|git|parse)\//))
+		return substr(path, 9, RLENGTH - 9)
+	return substr(path, 1, index(path, "/") - 1)
 }
 
 function arrow_ok(to,    from, into)
@@ -70,7 +72,7 @@ function arrow_ok(to,    from, into)
 	if (from == "tests" || from == into || (into == "base" && from != "base"))
 		return 1
 	if (from == "backend")
-		return to == "sandbox/sandbox.h" || to == "gateway/gateway.h"
+		return to == "sandbox/sandbox.h" || to == "gateway/gateway.h" || into == "git" || into == "parse"
 	if (from == "fs" && file == "fs/main.c" && (to == "sandbox/sandbox.h" || to == "gateway/gateway.h"))
 		return 1
 	return from == "fs" && to == "backend/backend.h"

@@ -10,10 +10,10 @@ failed=0
 # A tree in which all is well.
 clean() {
 	rm -rf "$tree/t"
-	mkdir -p "$tree/t/fs" "$tree/t/backend/base" "$tree/t/sandbox/guest" "$tree/t/gateway" "$tree/t/tests/unit" "$tree/t/contrib"
+	mkdir -p "$tree/t/fs" "$tree/t/backend/base" "$tree/t/backend/git" "$tree/t/sandbox/guest" "$tree/t/gateway" "$tree/t/tests/unit" "$tree/t/contrib"
 	cd "$tree/t" || exit 1
 	cp "$here/../../.clang-format" .
-	for h in backend/backend.h backend/db.h backend/base/buf.h sandbox/sandbox.h sandbox/mux.h gateway/gateway.h fs/show.h; do
+	for h in backend/backend.h backend/db.h backend/base/buf.h backend/git/repo.h sandbox/sandbox.h sandbox/mux.h gateway/gateway.h fs/show.h; do
 		echo "/* What $h is for. */" > $h
 	done
 	printf '/* Loop. */\n#include "backend/backend.h"\n#include "show.h"\n' > fs/loop.c
@@ -57,6 +57,9 @@ plant arrows backend_may_not_reach_inside_the_sandbox backend/turn.c '#include "
 plant arrows backend_may_not_reach_up backend/turn.c '#include "fs/show.h"'
 plant arrows sandbox_may_not_reach_the_backend sandbox/guest/init.c '#include "backend/backend.h"'
 plant arrows base_reaches_nothing backend/base/buf.h '#include "backend/db.h"'
+plant arrows git_knows_no_session backend/git/repo.h '#include "backend/db.h"'
+plant "" backend_uses_git backend/turn.c '#include "backend/git/repo.h"'
+plant arrows fs_may_not_reach_git fs/loop.c '#include "backend/git/repo.h"'
 plant arrows no_way_around_by_dots backend/base/buf.h '#include "../db.h"'
 
 plant calls system_is_found backend/turn.c 'int f(void);' 'int f(void)' '{' '	return system("true");' '}'

@@ -1,7 +1,7 @@
 /* Streams of events as the providers send them, written for the tests: every kind of event, and what comes of it. */
 #pragma once
 #include "backend/format.h"
-#include "backend/sse.h"
+#include "backend/parse/sse.h"
 
 #define EV(name, json) "event: " name "\ndata: " json "\n\n"
 #define DATA(json)     "data: " json "\n\n"

@@ -1,6 +1,6 @@
 /* Plan, question and ship verdict from answers as models write them. */
 #include "backend/base/mem.h"
-#include "backend/blocks.h"
+#include "backend/parse/blocks.h"
 #include "check.h"
 
 static const char *plan(const char *text)

@@ -1,5 +1,5 @@
 /* What an image is, by its bytes: real headers, cut ones, noise. */
-#include "backend/image.h"
+#include "backend/parse/image.h"
 
 #include <stdlib.h>
 #include <string.h>

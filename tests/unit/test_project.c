@@ -4,7 +4,7 @@
 
 #include "backend/base/buf.h"
 #include "backend/base/mem.h"
-#include "backend/project.h"
+#include "backend/parse/project.h"
 #include "check.h"
 
 static int parse(const char *text, struct project *p, struct err *e)

@@ -1,5 +1,5 @@
 /* Secrets in text: what is taken out, what stays, cuts, and that the time grows with the text alone. */
-#include "backend/redact.h"
+#include "backend/parse/redact.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* The user's checkout: discovery, HEAD, ancestry, texts, hooks. Against real repositories. */
-#include "backend/repo.h"
+#include "backend/git/repo.h"
 
 #include <errno.h>
 
-#include "backend/repo_private.h"
+#include "backend/git/repo_private.h"
 #include "check.h"
 #include "git_fixture.h"
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "backend/repo.h"
+#include "backend/git/repo.h"
 #include "check.h"
 #include "git_fixture.h"
 

@@ -1,5 +1,5 @@
 /* What a line of bash runs: what is so is seen through every way of writing it, what cannot be told is said so. */
-#include "backend/shell.h"
+#include "backend/parse/shell.h"
 
 #include "backend/base/buf.h"
 #include "backend/base/mem.h"

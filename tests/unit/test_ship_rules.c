@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "backend/base/mem.h"
-#include "backend/blocks.h"
-#include "backend/repo.h"
+#include "backend/git/repo.h"
+#include "backend/parse/blocks.h"
 #include "backend/ship_pr.h"
 #include "backend/ship_rules.h"
 #include "check.h"

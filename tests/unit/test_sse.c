@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "backend/base/mem.h"
-#include "backend/sse.h"
+#include "backend/parse/sse.h"
 #include "check.h"
 
 /* "name|data;" for each event */

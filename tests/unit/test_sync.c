@@ -2,7 +2,7 @@
  * repositories. */
 #include "backend/bundle.h"
 #include "backend/checks.h"
-#include "backend/repo.h"
+#include "backend/git/repo.h"
 #include "backend/sync.h"
 #include "env_box.h"
 #include "git_fixture.h"
