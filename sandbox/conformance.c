@@ -160,6 +160,16 @@ static int instance_begin(const struct paths *paths, const char *kind, struct in
 
 /* ---- running ---- */
 
+/* The case before may have broken the connection, which was its own failure. */
+static bool connected(struct conf *c)
+{
+	if (c->env && !env_lost(c->env))
+		return true;
+	env_close(c->env);
+	c->env = NULL;
+	return !env_open(c->paths, c->kind, c->id, NULL, &c->env, &c->err) || conf_fail(c, "connect again", __LINE__);
+}
+
 static bool run_case(struct conf *c, const struct conf_case *k, const char *base)
 {
 	CLEAN_FREE char *dir = xasprintf("%s/%d", base, c->number);
@@ -168,14 +178,8 @@ static bool run_case(struct conf *c, const struct conf_case *k, const char *base
 	c->err = ERR_INIT;
 	c->skipped = false;
 	*c->why = 0;
-	if (env_lost(c->env)) { /* the case before broke it, which was its own failure */
-		env_close(c->env);
-		c->env = NULL;
-		if (env_open(c->paths, c->kind, c->id, NULL, &c->env, &c->err))
-			return conf_fail(c, "connect again", __LINE__);
-	}
 	int64_t start = clock_mono_us();
-	bool ok = k->run(c);
+	bool ok = connected(c) && k->run(c);
 	printf("%s %s (%.1f ms)",
 	       ok	    ? "ok"
 	       : c->skipped ? "skip"
@@ -224,7 +228,8 @@ static int run_cases(struct conf *c)
 	double seconds = (double)(clock_mono_us() - start) / 1e6;
 	CLEAN_FREE char *remove = xasprintf("rm -rf '%s'", base);
 	c->dir = "/";
-	conf_sh(c, remove);
+	if (connected(c))
+		conf_sh(c, remove);
 	printf("%s: %d cases, %d failed, %d left out, %.2f s\n", c->kind, total, bad, left_out, seconds);
 	return bad ? EX_SOFTWARE : EX_OK;
 }
@@ -268,6 +273,8 @@ static int watch_child(pid_t pid)
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		if (told)
 			kill(pid, SIGKILL);
+	if (!told && WIFSIGNALED(status))
+		fprintf(stderr, "berthfs: the suite itself was ended by signal %d\n", WTERMSIG(status));
 	return told ? 128 + told : WIFEXITED(status) ? WEXITSTATUS(status) : EX_SOFTWARE;
 }
 

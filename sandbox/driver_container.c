@@ -25,7 +25,7 @@
 
 #define HELLO_MS  10000 /* a running tool daemon answers at once; this is for a machine that swaps */
 #define END_MS	  10000 /* from the request to end itself to SIGKILL */
-#define GONE_MS	  10000
+#define GONE_MS	  30000 /* all that was inside has ended, on a machine that swaps */
 #define COPY_MS	  1800000
 #define CANCEL_MS 50
 
@@ -97,6 +97,12 @@ static bool can_connect(const struct place *p)
 	return fd >= 0 || fd == -EAGAIN;
 }
 
+/* A keeper that was killed leaves the tool daemon, which still answers for a moment: it dies of that, too. */
+static bool runs(const struct place *p)
+{
+	return process_alive(p->pid) && can_connect(p);
+}
+
 static bool has_tree(const char *image)
 {
 	CLEAN_FREE char *tree = xasprintf("%s/tree", image);
@@ -145,7 +151,7 @@ static enum sandbox_state state(const struct paths *paths, int64_t id)
 	CLEAN_PLACE struct place p = place(paths, id);
 	if (!file_exists(p.root))
 		return SANDBOX_NONE;
-	return process_alive(p.pid) && can_connect(&p) ? SANDBOX_RUNNING : SANDBOX_DOWN;
+	return runs(&p) ? SANDBOX_RUNNING : SANDBOX_DOWN;
 }
 
 /* ---- making ---- */
@@ -364,6 +370,28 @@ static int end_processes(const struct paths *paths, int64_t id, const struct pla
 	return 0;
 }
 
+static int begin(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	int rc = end_processes(spec->paths, spec->id, p, false, err);
+	if (rc)
+		return rc;
+	sandbox_say(spec, "starting the container");
+	rc = start(spec, p, err);
+	if (rc) /* cut off on its way */
+		end_processes(spec->paths, spec->id, p, false, NULL);
+	return rc;
+}
+
+/* Whether the container that is there answers, and its end had not begun before it did. */
+static int greets(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	struct env *env = NULL;
+	int rc = env_open_within(spec->paths, spec->id, HELLO_MS, spec->cancel, &env, err);
+	env_close(env);
+	return !rc && !process_alive(p->pid) ? err_set(err, ENOTCONN, "the container has ended at once: see %s", p->log)
+					     : rc;
+}
+
 static int up(const struct sandbox_spec *spec, struct err *err)
 {
 	CLEAN_PLACE struct place p = place(spec->paths, spec->id);
@@ -375,18 +403,13 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 	if (!rc && !file_exists(p.root))
 		rc = create(spec, &p, err);
 	rc = rc ? rc : net_note(p.net, spec->net, err);
-	if (!rc && !(process_alive(p.pid) && can_connect(&p))) {
-		rc = end_processes(spec->paths, spec->id, &p, false, err);
-		if (!rc) {
-			sandbox_say(spec, "starting the container");
-			rc = start(spec, &p, err);
-		}
-		if (rc) /* cut off on its way */
-			end_processes(spec->paths, spec->id, &p, false, NULL);
+	bool ran = !rc && runs(&p);
+	rc = rc || ran ? rc : begin(spec, &p, err);
+	rc = rc ? rc : greets(spec, &p, err);
+	if (rc == -ENOTCONN && ran && !runs(&p)) { /* it was ending just then */
+		rc = begin(spec, &p, err);
+		rc = rc ? rc : greets(spec, &p, err);
 	}
-	struct env *env = NULL;
-	rc = rc ? rc : env_open_within(spec->paths, spec->id, HELLO_MS, spec->cancel, &env, err);
-	env_close(env);
 	return rc;
 }
 

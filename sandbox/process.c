@@ -25,8 +25,11 @@ unsigned long long process_start(pid_t pid)
 	CLEAN_FREE char *path = xasprintf("/proc/%d/stat", (int)pid);
 	if (file_read(path, &b, 4096, NULL))
 		return 0;
-	/* The name, field 2, may hold anything but ends at the last parenthesis; the start time is field 22. */
+	/* The name, field 2, may hold anything but ends at the last parenthesis; the state is field 3, the start time
+	 * field 22. One that nobody has waited for yet has ended all the same. */
 	char *at = strrchr(buf_str(&b), ')');
+	if (at && (!strncmp(at, ") Z", 3) || !strncmp(at, ") X", 3)))
+		return 0;
 	for (int field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
 	return at ? strtoull(at, NULL, 10) : 0;

@@ -63,4 +63,6 @@ kill -9 "$pid"
 wait $run
 equal "a sandbox that dies: its exit code" "$?" 70
 check "a sandbox that dies: cases have failed" grep -q '^not ok' "$T/out"
+check "a sandbox that dies: the suite itself does not" grep -q '^dir: [0-9]* cases, [1-9][0-9]* failed' "$T/out"
+grep '^berthfs' "$T/out" | sed 's/^/# /'
 check "a sandbox that dies: nothing is left" within 30 nothing_left

@@ -30,6 +30,28 @@ TEST(start_times)
 	unlink(path);
 }
 
+/* Whoever should wait for it may be slow. */
+TEST(ended_but_not_waited_for)
+{
+	char path[] = "/tmp/test-process-XXXXXX";
+	CLEAN_FD int fd = mkstemp(path);
+	siginfo_t info;
+	int status;
+	pid_t pid = fork();
+	if (!pid)
+		for (;;)
+			pause();
+	CHECK(fd >= 0 && pid > 0);
+	CLEAN_FREE char *line = xasprintf("%d %llu\n", (int)pid, process_start(pid));
+	CHECK_INT(file_write(path, line, strlen(line), 0600, NULL), 0);
+	CHECK_INT(process_alive(path), pid);
+	kill(pid, SIGKILL);
+	CHECK_INT(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	CHECK_INT(process_alive(path), 0);
+	CHECK_INT(waitpid(pid, &status, 0), pid);
+	unlink(path);
+}
+
 /* The detached shell says all about itself on descriptor 3. */
 TEST(detached_inherits_nothing)
 {
