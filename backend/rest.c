@@ -244,6 +244,10 @@ static int act_hibernate(struct worker *w, const char *kind, bool asked_for, str
 	rc = sandbox_hibernate(w->b->paths, kind, w->id, err);
 	if (!rc)
 		killpoint("rest.hibernated");
+	else if (sandbox_state(w->b->paths, kind, w->id) == SANDBOX_RUNNING) { /* it goes on, and what runs in it */
+		worker_env(w, NULL);					       /* needs a token again */
+		worker_env_drop(w);
+	}
 	return rc;
 }
 
