@@ -23,7 +23,7 @@ XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache XDG_RUNTIME_DIR=$T/run XDG_CONFI
 GIT_CONFIG_GLOBAL=$HOME/.gitconfig GIT_CONFIG_NOSYSTEM=1
 LC_ALL=C.UTF-8
 export HOME XDG_STATE_HOME XDG_CACHE_HOME XDG_RUNTIME_DIR XDG_CONFIG_HOME GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM LC_ALL
-PIDS= # of what the test started and has to end; add with `own PID`
+PIDS= # of what the test started and has to end, each with the time it was born; add with `own PID`
 
 ok() { echo "ok $NAME: $1"; }
 not_ok() {
@@ -32,7 +32,23 @@ not_ok() {
 }
 skip() { echo "skip $NAME: $1: $2"; }
 note() { printf '# %s\n' "$*"; }
-own() { PIDS="$PIDS $1"; }
+# born PID: when that process was started, in ticks of the machine; nothing if there is none.
+born() {
+	{ read -r born_stat <"/proc/$1/stat"; } 2>/dev/null || return 0
+	set -- ${born_stat##*) }
+	echo "${20}"
+}
+# The machine gives a number out again within a minute when many tests run: by its number alone somebody else's process
+# would be ended for one of ours that has long gone.
+own() { PIDS="$PIDS $1:$(born "$1")"; }
+# end_owned [PID...]: those of the owned that still live, or all.
+end_owned() {
+	for owned in $PIDS; do
+		owned_pid=${owned%%:*} owned_born=${owned#*:}
+		case " ${*:-$owned_pid} " in *" $owned_pid "*) ;; *) continue ;; esac
+		[ -n "$owned_born" ] && [ "$(born "$owned_pid")" = "$owned_born" ] && kill -9 "$owned_pid" 2>/dev/null
+	done
+}
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # check NAME COMMAND...: ok if the command succeeds.
@@ -96,6 +112,7 @@ errno_of() {
 
 is_mounted() { grep -q " $M fuse.berthfs \| $M .* - fuse.berthfs " /proc/self/mountinfo; }
 is_gone() { ! kill -0 "$1" 2>/dev/null; }
+is_ours() { grep -qzx "XDG_STATE_HOME=$T/state" "/proc/$1/environ" 2>/dev/null; } # and nobody who got its number later
 daemon_pid() { sed -n 's/^pid //p' "$T/state/berthfs/mount" 2>/dev/null; }
 
 start() {
@@ -138,11 +155,11 @@ finish() {
 	code=$?
 	trap - EXIT INT TERM HUP
 	cd /
-	for pid in $PIDS; do kill -9 "$pid" 2>/dev/null; done
+	end_owned
 	if is_mounted; then timeout 40 "$BERTHFS" umount "$M" >/dev/null 2>&1; fi
 	if is_mounted; then
 		timeout 10 umount -l "$M" 2>/dev/null || timeout 10 fusermount3 -u -z "$M" 2>/dev/null
-		[ -n "${DAEMON:-}" ] && kill -9 "$DAEMON" 2>/dev/null
+		[ -n "${DAEMON:-}" ] && is_ours "$DAEMON" && kill -9 "$DAEMON" 2>/dev/null
 	fi
 	for pid in $(sandbox_pids) $(gateway_pid); do kill -9 "$pid" 2>/dev/null; done
 	if [ -n "$KEEP" ]; then echo "# kept: $T"; else rm -rf "$T"; fi

@@ -125,7 +125,7 @@ while True:
 }
 events_come() { : >"$T/events" && within 10 grep -q MODIFY "$T/events"; }
 end_users() {
-	kill -9 $watcher $client 2>/dev/null
+	end_owned $watcher $client
 	wait $watcher $client 2>/dev/null
 	: # how they ended says nothing
 }
