@@ -151,10 +151,17 @@ gateway_pid() {
 		esac
 	done
 }
+# After a failure: what the daemon has said, and whether it and its mount are still there.
+last_words() {
+	is_mounted && note "in the end: mounted at $M" || note "in the end: nothing is mounted at $M"
+	[ -z "${DAEMON:-}" ] || { is_ours "$DAEMON" && note "the daemon, $DAEMON, lives"; } || note "the daemon, $DAEMON, has gone"
+	if [ -f "$T/state/berthfs/log" ]; then tail -n 15 "$T/state/berthfs/log" | sed 's/^/# log: /'; fi
+}
 finish() {
 	code=$?
 	trap - EXIT INT TERM HUP
 	cd /
+	[ "$code$FAILED" = 00 ] || last_words
 	end_owned
 	if is_mounted; then timeout 40 "$BERTHFS" umount "$M" >/dev/null 2>&1; fi
 	if is_mounted; then

@@ -112,7 +112,7 @@ cat "$W/reply" >/dev/null 2>"$T/err" &
 pid=$!
 own $pid
 within 5 is_blocked $pid
-kill -TERM "$DAEMON"
+check "the daemon has lived till now" kill -TERM "$DAEMON"
 check "SIGTERM ends the daemon" within 20 is_gone "$DAEMON"
 wait $pid
 contains "its reader hears ESHUTDOWN" "$(cat "$T/err")" "shutdown"

@@ -349,9 +349,10 @@ def judge(sent, transcripts, ended, findings):
         for at, text in enumerate(texts):
             ident = text.split(None, 1)[0]
             m = sent.get(ident)
-            if not m:  # a writer may have been killed within the name
+            if not m:  # a writer may have been killed within the name, which Markdown ends with a newline all the same
+                part = text.removesuffix("\n") if session in ended else text
                 cut = [i for i, m in sent.items() if not m["ack"] and i not in where and m["s"] in (None, session) and
-                       i.startswith(text)]
+                       i.startswith(part)]
                 ident, m = (cut[0], sent[cut[0]]) if cut else (ident, None)
             if not m:
                 findings.append("session %d has a message that nobody sent: %r" % (session, text[:80]))
