@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,15 +134,22 @@ static bool is_locked_by(const char *pid, const char *fd)
 	return !file_read(path, &b, 65536, NULL) && strstr(buf_str(&b), "FLOCK");
 }
 
+/* Of the attributes that are known already: what a descriptor of a stranger leads to may be on a mount whose server
+ * does not answer. */
+static bool same_file(int dir, const char *fd, const struct stat *file)
+{
+	struct statx x;
+	return !statx(dir, fd, AT_STATX_DONT_SYNC, STATX_INO, &x) && x.stx_ino == file->st_ino &&
+	       makedev(x.stx_dev_major, x.stx_dev_minor) == file->st_dev;
+}
+
 static bool holds(const char *pid, const struct stat *file)
 {
 	CLEAN_FREE char *dir = xasprintf("/proc/%s/fd", pid);
-	struct stat st;
 	bool found = false;
 	DIR *d = opendir(dir);
 	for (struct dirent *e; d && !found && (e = readdir(d));)
-		found = e->d_name[0] != '.' && !fstatat(dirfd(d), e->d_name, &st, 0) && st.st_dev == file->st_dev &&
-			st.st_ino == file->st_ino && is_locked_by(pid, e->d_name);
+		found = e->d_name[0] != '.' && is_locked_by(pid, e->d_name) && same_file(dirfd(d), e->d_name, file);
 	if (d)
 		closedir(d);
 	return found;

@@ -1,7 +1,9 @@
 /* Processes that outlive their starter: what they inherit, and how they are told apart. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,6 +52,51 @@ TEST(ended_but_not_waited_for)
 	CHECK_INT(process_alive(path), 0);
 	CHECK_INT(waitpid(pid, &status, 0), pid);
 	unlink(path);
+}
+
+/* A child that has the file open, with or without its lock; 0: it could not. */
+static pid_t opener(const char *path, bool locks)
+{
+	int ready[2], ok = 0;
+	if (pipe(ready))
+		return 0;
+	pid_t pid = fork();
+	if (!pid) {
+		int fd = open(path, O_RDWR | O_CLOEXEC);
+		ok = fd >= 0 && (!locks || !flock(fd, LOCK_EX));
+		(void)!write(ready[1], &ok, sizeof ok);
+		for (;;)
+			pause();
+	}
+	if (read(ready[0], &ok, sizeof ok) != sizeof ok)
+		ok = 0;
+	close(ready[0]);
+	close(ready[1]);
+	return ok ? pid : 0;
+}
+
+TEST(holders_of_a_lock)
+{
+	char path[] = "/tmp/test-process-XXXXXX", other[] = "/tmp/test-process-XXXXXX";
+	CLEAN_FD int fd = mkstemp(path);
+	CLEAN_FD int fd2 = mkstemp(other);
+	int status = 0;
+	CHECK(fd >= 0 && fd2 >= 0);
+	pid_t looks = opener(path, false), elsewhere = opener(other, true);
+	CHECK(looks > 0 && elsewhere > 0);
+	CHECK_INT(process_kill_holders(path), 0);
+	pid_t holder = opener(path, true);
+	CHECK(holder > 0);
+	CHECK_INT(process_kill_holders(path), 1);
+	CHECK(waitpid(holder, &status, 0) == holder && WIFSIGNALED(status));
+	CHECK_INT(waitpid(looks, &status, WNOHANG), 0);
+	CHECK_INT(waitpid(elsewhere, &status, WNOHANG), 0);
+	kill(looks, SIGKILL);
+	kill(elsewhere, SIGKILL);
+	waitpid(looks, &status, 0);
+	waitpid(elsewhere, &status, 0);
+	unlink(path);
+	unlink(other);
 }
 
 /* The detached shell says all about itself on descriptor 3. */

@@ -187,7 +187,7 @@ bool gone(int64_t id)
 bool came_up(int64_t id)
 {
 	struct err err = ERR_INIT;
-	if (!up(id, 120000, &err))
+	if (!up(id, 300000, &err))
 		return true;
 	printf("# %s\n%s", err.text, buf_str(&here.progress));
 	return false;

@@ -19,7 +19,7 @@ int up_from(int64_t id, const char *template, int timeout_ms, struct err *err); 
 /* Makes the disk of a sandbox from an image of its own that is broken: its ramdisk has no modules, so that the guest
  * waits for its disk, or its kernel is an empty file. */
 bool broken_image(int64_t id, bool empty_kernel);
-bool came_up(int64_t id); /* within two minutes; else its words are printed */
+bool came_up(int64_t id); /* within five minutes; else its words are printed */
 #define must_up(id) CHECK(came_up(id))
 /* Runs a shell line in the sandbox and returns its exit code; out is made anew. */
 int shell(int64_t id, const char *line, struct buf *out);
