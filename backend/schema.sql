@@ -377,3 +377,15 @@ CREATE TABLE idle(
 	waking INTEGER NOT NULL DEFAULT 0,  -- it was woken, and .agents/resume has not ended yet
 	wakes INTEGER NOT NULL DEFAULT 0    -- how often it was
 ) STRICT;
+
+-- migration 10
+
+-- The agents' conversations as the disk of a snapshot has them.
+CREATE TABLE snapshot_talks(
+	session INTEGER NOT NULL,
+	k INTEGER NOT NULL,
+	agent TEXT NOT NULL,
+	talk TEXT NOT NULL,
+	since INTEGER NOT NULL,
+	PRIMARY KEY(session, k, agent)
+) STRICT, WITHOUT ROWID;

@@ -127,6 +127,12 @@ static int keep_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 			"iiiitttiiiiii", s->id, s->snapshots, tx->now_ms, s->entries, s->head, s->base_branch,
 			s->base_commit, s->unsynced, s->plan_seq, s->plan_size, s->answer_seq, s->answer_size,
 			s->question_size);
+	rc = rc ? rc
+		: db_run(tx->db, err,
+			 "INSERT INTO snapshot_talks SELECT session,?,agent,talk,since FROM guest_talks WHERE "
+			 "session=? "
+			 "AND talk<>''",
+			 "ii", s->snapshots, s->id);
 	CLEAN_FREE char *line =
 		xasprintf("snapshot %" PRId64 ": %" PRId64 " entries, %.12s%s", s->snapshots, s->entries,
 			  *s->head ? s->head : s->base_commit, s->unsynced ? ", and what is not synced yet" : "");
@@ -218,6 +224,20 @@ static int undo(struct tx *tx, const struct session *s, int64_t kept, struct err
 		      s->entries, s->json_size - off);
 }
 
+/* Agents of the sandbox go on with the conversations that this disk has: those of then, not what they began since. What
+ * they have answered stays answered. (Snapshots of earlier versions know only when a conversation began.) */
+static int restore_talks(struct tx *tx, const struct session *s, const struct restored *r, struct err *err)
+{
+	int rc = db_run(tx->db, err, "UPDATE guest_talks SET talk='' WHERE session=? AND since>=?", "ii", s->id,
+			r->entries);
+	return rc ? rc
+		  : db_run(tx->db, err,
+			   "INSERT INTO guest_talks(session,agent,talk,since,given) SELECT session,agent,talk,since,0 "
+			   "FROM snapshot_talks WHERE session=? AND k=? ON CONFLICT(session,agent) DO UPDATE SET "
+			   "talk=excluded.talk, since=excluded.since",
+			   "ii", s->id, r->k);
+}
+
 static int restored_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	const struct restored *r = arg;
@@ -225,10 +245,7 @@ static int restored_fn(struct tx *tx, struct session *s, void *arg, struct err *
 	CLEAN_FREE char *words =
 		xasprintf("restored snapshot %" PRId64 "; what was before is snapshot %" PRId64, r->k, s->snapshots);
 	int rc = undo(tx, s, r->entries, err);
-	/* Conversations that agents of the sandbox began since then went with the disk. */
-	rc = rc ? rc
-		: db_run(tx->db, err, "UPDATE guest_talks SET talk='' WHERE session=? AND since>?", "ii", s->id,
-			 r->entries);
+	rc = rc ? rc : restore_talks(tx, s, r, err);
 	rc = rc ? rc : transcript_notice(tx, s, words, err);
 	rc = rc ? rc : message_answer_all(tx, s, err); /* of a run that had failed */
 	rc = rc ? rc : log_add(tx, s, words, err);
