@@ -323,10 +323,12 @@ int restore_step(struct worker *w, struct err *err)
 		err_prefix(&why, "not restored");
 		return worker_commit(w, ended_fn, &why, err);
 	}
-	rc = worker_commit(w, restored_fn, &r, err);
-	if (!rc && *r.head)
-		rc = finish_texts(w, r.base_commit, r.head, err);
-	return rc;
+	/* before it is idle: who has waited for that reads them */
+	int texts = *r.head ? finish_texts(w, r.base_commit, r.head, err) : 0;
+	if (texts == -ECANCELED || texts == -ESHUTDOWN)
+		return texts;
+	rc = worker_commit(w, restored_fn, &r, texts ? NULL : err);
+	return rc ? rc : texts;
 }
 
 /* ---- from ---- */
