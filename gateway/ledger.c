@@ -309,8 +309,9 @@ static bool free_for_caller(struct ledger *l)
 	bool empty = !l->in.head;
 	pthread_mutex_unlock(&l->in.lock);
 	return empty && !l->late && !l->shown.failing && !atomic_load(&l->sync_each) && !l->each &&
-	       !atomic_load(&l->sync.syncing) && !checkpoint_due(l, false, CALLERS) && !ledger_pending_due(l) &&
-	       !dropping(l) && clock_mono_ms() >= l->slow_until;
+	       !atomic_load(&l->sync.syncing) && atomic_load(&l->sync.pages) < LEDGER_WAL_PAGES &&
+	       !checkpoint_due(l, false, CALLERS) && !ledger_pending_due(l) && !dropping(l) &&
+	       clock_mono_ms() >= l->slow_until;
 }
 
 bool ledger_write(struct ledger *l, struct ledger_record *list)
@@ -321,14 +322,14 @@ bool ledger_write(struct ledger *l, struct ledger_record *list)
 	if (free_for_caller(l)) {
 		int64_t from = clock_mono_us();
 		sqlite3_busy_timeout(l->db, 0);
-		sqlite3_wal_autocheckpoint(l->db, 0);
+		l->caller = true;
 		written = !ledger_commit(l, list, false, NULL);
 		if (written)
 			ledger_show(l, false);
 		if (clock_mono_us() - from > SLOW_US)
 			l->slow_until = from / 1000 + SLOW_MS;
 		sqlite3_busy_timeout(l->db, LEDGER_BUSY_MS);
-		sqlite3_wal_autocheckpoint(l->db, LEDGER_WAL_PAGES);
+		l->caller = false;
 	}
 	pthread_mutex_unlock(&l->writing);
 	return written;

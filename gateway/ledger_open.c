@@ -30,6 +30,17 @@ static const char *const sql[STATEMENTS] = {
 	[DROP] = "DELETE FROM records WHERE seq < ? AND seq < (SELECT min(seq) FROM records) + ?",
 };
 
+/* A commit has made the log so many pages long. The other thread copies it into the database, but all of it only when
+ * no commit comes meanwhile: if none ever does, the writer waits for that itself. */
+static int on_commit(void *arg, sqlite3 *db, const char *name, int pages)
+{
+	struct ledger *l = arg;
+	atomic_store(&l->sync.pages, pages);
+	if (pages >= LEDGER_WAL_PAGES && !l->caller)
+		sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+	return SQLITE_OK;
+}
+
 static int open_db(struct ledger *l, struct err *err)
 {
 	CLEAN_FREE char *path = xasprintf("%s/ledger.db", l->config.dir);
@@ -38,7 +49,7 @@ static int open_db(struct ledger *l, struct err *err)
 	chmod(path, 0600);
 	sqlite3_busy_timeout(l->db, LEDGER_BUSY_MS);
 	int rc = ledger_exec(l, "PRAGMA journal_mode=WAL", err);
-	sqlite3_wal_autocheckpoint(l->db, LEDGER_WAL_PAGES);
+	sqlite3_wal_hook(l->db, on_commit, l);
 	if (!rc)
 		rc = ledger_set_sync(l, err);
 	if (!rc)

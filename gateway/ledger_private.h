@@ -44,6 +44,8 @@ struct ledger_sync {
 	uint64_t from, to;	      /* records in the database */
 	char *checkpoint;	      /* text to be written to a file, or NULL */
 	atomic_bool syncing;	      /* the disk is at it: a write may have to wait */
+	atomic_int pages;	      /* of the log, as of the last commit */
+	int copied;		      /* of them, those that are in the database; the thread's */
 	atomic_uint_fast64_t drop_to; /* the writer may delete records below it: they are in a segment */
 };
 int ledger_sync_start(struct ledger_sync *s, const char *dir, uint64_t segment, struct err *err);
@@ -97,6 +99,7 @@ struct ledger {
 	char stamp[CLOCK_TEXT];
 	int64_t stamp_second;
 	int64_t slow_until; /* monotonic ms: until then only the thread writes */
+	bool caller;	    /* the commit is a caller's */
 	sqlite3 *reader;
 	struct ledger_sync sync;
 	pthread_mutex_t mutex; /* guards shown */

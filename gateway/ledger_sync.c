@@ -14,8 +14,8 @@
 #include "backend/base/mem.h"
 #include "ledger_private.h"
 
-#define GROUP_MS     20	       /* commits of so long are synced together */
-#define WAL_MAX	     (8 << 20) /* bytes of the log from which on it is copied into the database */
+#define GROUP_MS     20	  /* commits of so long are synced together */
+#define WAL_PAGES    2048 /* of the log that are copied into the database together */
 #define SEGMENT_SIZE 1000000
 
 /* ---- segments ---- */
@@ -82,14 +82,24 @@ static void wait_ms(struct ledger_sync *s, int ms)
 		;
 }
 
+/* The log begins anew when all of it is in the database; its file keeps its size, which says nothing. */
+static void copy(struct ledger_sync *s, sqlite3 *db)
+{
+	int pages = atomic_load(&s->pages), all, copied;
+	if (pages < s->copied)
+		s->copied = 0;
+	if (pages - s->copied < WAL_PAGES)
+		return;
+	if (!sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &all, &copied))
+		s->copied = copied;
+}
+
 static void sync_once(struct ledger_sync *s, sqlite3 *db, int wal_fd)
 {
 	atomic_store(&s->syncing, true);
 	if (fdatasync(wal_fd))
 		log_error("the ledger cannot be synced: %s", strerror(errno));
-	off_t size = lseek(wal_fd, 0, SEEK_END);
-	if (size > WAL_MAX)
-		sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+	copy(s, db);
 	atomic_store(&s->syncing, false);
 }
 

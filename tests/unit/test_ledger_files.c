@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <glob.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "backend/base/child.h"
 #include "backend/base/clock.h"
@@ -36,6 +37,39 @@ static void read_whole(struct box *b)
 		CHECK(!strncmp(p, want, strlen(want)) && strchr(p, '\n'));
 	}
 	CHECK_INT(seq, h.seq);
+}
+
+static int64_t size_of(const char *dir, const char *name)
+{
+	CLEAN_FREE char *path = xasprintf("%s/%s", dir, name);
+	struct stat st;
+	return stat(path, &st) ? -1 : st.st_size;
+}
+
+/* A long log is copied into the database, and begins anew; it is not copied again for the size that its file keeps. */
+TEST(ledger_log_begins_anew)
+{
+	char *dir = fresh();
+	struct box b;
+	int64_t copied;
+	CHECK_INT(open_box(&b, dir, 0, false), 0);
+	while (atomic_load(&b.l->sync.pages) < 2048 && !check_failed)
+		put(&b, "decision", 0, false);
+	for (int64_t end = clock_mono_ms() + 60000;
+	     (size_of(dir, "ledger.db") < 100000 || atomic_load(&b.l->sync.syncing)) && clock_mono_ms() < end;)
+		clock_sleep_ms(5);
+	copied = size_of(dir, "ledger.db");
+	CHECK(copied >= 100000);
+	CHECK(size_of(dir, "ledger.db-wal") > 2048 * 4096);
+	put(&b, "decision", 0, false);
+	CHECK(atomic_load(&b.l->sync.pages) < 100);
+	for (int i = 0; i < 100 && !check_failed; i++)
+		put(&b, "decision", 0, false);
+	clock_sleep_ms(100);
+	CHECK_INT(size_of(dir, "ledger.db"), copied);
+	CHECK(size_of(dir, "ledger.db-wal") > 2048 * 4096);
+	close_box(&b);
+	gone(dir);
 }
 
 TEST(ledger_rotates)
