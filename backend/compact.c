@@ -72,8 +72,14 @@ static int64_t told_bytes(struct db *db, const struct session *s, int64_t cut)
 	return s->json_size - offset_behind(db, s, cut) - undone;
 }
 
-/* Tokens of the next request: what the provider told of the last one and what has come since, else all by its bytes. */
-static int64_t estimate(struct worker *w)
+/* Tokens of the next request. */
+struct size {
+	int64_t known;	 /* what the provider told of the last one */
+	int64_t guessed; /* what has come since, else all, by its bytes */
+	int64_t waiting; /* bytes of messages, which are in `guessed` */
+};
+
+static struct size estimate(struct worker *w)
 {
 	const struct session *s = w->s;
 	int64_t waiting = s->waiting
@@ -83,10 +89,9 @@ static int64_t estimate(struct worker *w)
 					   "i", w->id)
 				  : 0;
 	if (s->context_tokens)
-		return s->context_tokens + (s->json_size - s->context_off + waiting) / TOKEN;
-	return (told_bytes(w->db, s, newest_cut(w->db, w->id)) + waiting +
-		(int64_t)(w->prompt ? strlen(w->prompt) : 0)) /
-	       TOKEN;
+		return (struct size){s->context_tokens, (s->json_size - s->context_off + waiting) / TOKEN, waiting};
+	int64_t bytes = told_bytes(w->db, s, newest_cut(w->db, w->id)) + waiting;
+	return (struct size){0, (bytes + (int64_t)(w->prompt ? strlen(w->prompt) : 0)) / TOKEN, waiting};
 }
 
 /* Where a request may begin: -1 if there is nothing to sum up. A group of calls and results is never cut: entries
@@ -117,6 +122,20 @@ static int64_t choose_cut(struct db *db, const struct session *s, int64_t window
 	return any && !message ? s->entries : -1;
 }
 
+/* A guess may be twice too large or too small: where that matters, the provider counts. */
+static int is_large(struct worker *w, int64_t window, bool *large, struct err *err)
+{
+	struct size z = estimate(w);
+	int64_t most = window - part(RESERVE, window);
+	int64_t tokens = z.known + z.guessed;
+	int rc = 0;
+	*large = z.known + z.guessed * 2 > most && choose_cut(w->db, w->s, window) > 0;
+	if (*large && z.known + z.guessed / 2 <= most)
+		rc = compact_count(w, z.waiting, &tokens, err);
+	*large = *large && tokens > most;
+	return rc == -ECANCELED ? rc : 0;
+}
+
 int compact_due(struct worker *w, bool *due, struct err *err)
 {
 	struct rows r;
@@ -133,9 +152,10 @@ int compact_due(struct worker *w, bool *due, struct err *err)
 	if (rc || end || pinned)
 		return rc ? rc : end;
 	int64_t window = compact_window_of(w);
-	*due = w->s->compact || (window && estimate(w) > window - part(RESERVE, window) &&
-				 (w->s->compact_turns || !w->s->compact_row) && choose_cut(w->db, w->s, window) > 0);
-	return 0;
+	*due = w->s->compact;
+	if (*due || !window || (!w->s->compact_turns && w->s->compact_row))
+		return 0;
+	return is_large(w, window, due, err);
 }
 
 /* ---- the step ---- */

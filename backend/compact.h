@@ -12,6 +12,12 @@ int64_t compact_window_of(struct worker *w); /* of the session's model */
 /* Tokens that a model takes: as config says, else by the table; 0 for a scripted one, which takes anything. */
 int64_t compact_window(const struct config *c, const char *model);
 
+/* ---- compact_count.c ---- */
+
+/* Tokens of the next request as the provider counts them. waiting: bytes of messages that wait. -EAGAIN: not known.
+ * Only -ECANCELED ends a step. */
+int compact_count(struct worker *w, int64_t waiting, int64_t *tokens, struct err *err);
+
 /* ---- compact_text.c; any thread with its own connection ---- */
 
 /* What the model is asked to sum up: the summary before, then entries after `from` up to `to`, the newest ones of them

@@ -10,6 +10,14 @@
 #include "sandbox/sandbox.h"
 #include "session.h"
 
+/* What a provider has counted of one request, so that it is asked once for it. */
+struct compact_count {
+	char model[128];
+	int64_t entries, waiting; /* the request's: up to this entry, and bytes of messages that wait */
+	int64_t tokens;		  /* 0: it has told nothing, and is not asked before again_ms of CLOCK_MONOTONIC */
+	int64_t again_ms;
+};
+
 struct worker {
 	struct backend *b;
 	int64_t id;
@@ -18,6 +26,7 @@ struct worker {
 	struct env *env;		 /* open connection to the sandbox, or NULL */
 	int64_t pushing;		 /* number of the ship whose push this very worker has begun, 0 = none */
 	char *offered;			 /* page for a pull request that the remote named after that push, or NULL */
+	struct compact_count counted;	 /* compact_count.c */
 	char *prompt;			 /* system prompt of this worker's runs, or NULL */
 	struct buf looked;		 /* agents.c: folders that were looked into, a line each */
 	bool acked;			 /* calls.c: jobs that an earlier process left behind are forgotten */

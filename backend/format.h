@@ -13,6 +13,9 @@ struct format {
 	int (*event)(struct answer *a, const char *name, const char *data, size_t n, struct err *err);
 	/* The stream has ended, properly (clean) or not. 0: the reply is there. */
 	int (*end)(struct answer *a, bool clean, struct err *err);
+	/* Where the provider counts a request's tokens, and that request; NULL: nowhere. */
+	const char *count_path;
+	void (*count_body)(const struct model_request *q, const struct model_info *m, struct buf *out);
 };
 
 extern const struct format format_anthropic, format_openai, format_responses;

@@ -231,7 +231,7 @@ static void release(struct talk *t)
 	free(t->turns);
 }
 
-static void body(const struct model_request *q, const struct model_info *m, struct buf *out)
+static void put_request(const struct model_request *q, const struct model_info *m, bool answered, struct buf *out)
 {
 	struct talk t = {0};
 	bool thinks;
@@ -241,7 +241,8 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	add_items(&t, q->context, m, q->bare ? "" : q->model, &thinks);
 	buf_adds(out, "{\"model\":");
 	json_quote(out, m->id, strlen(m->id));
-	buf_addf(out, ",\"max_tokens\":%" PRId64 ",\"stream\":true", most);
+	if (answered)
+		buf_addf(out, ",\"max_tokens\":%" PRId64 ",\"stream\":true", most);
 	if (!q->plain && !q->bare)
 		put_thinking(out, m->thinking, most, thinks);
 	put_tools(out); /* also where none is wanted: calls in the history need them, and the cache begins with them */
@@ -253,6 +254,16 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	put_messages(out, &t);
 	buf_addc(out, '}');
 	release(&t);
+}
+
+static void body(const struct model_request *q, const struct model_info *m, struct buf *out)
+{
+	put_request(q, m, true, out);
+}
+
+static void count_body(const struct model_request *q, const struct model_info *m, struct buf *out)
+{
+	put_request(q, m, false, out);
 }
 
 void anthropic_talk(const struct context *c, const struct model_info *m, const char *model, const char *prefix,
@@ -475,4 +486,5 @@ static int end(struct answer *a, bool clean, struct err *err)
 
 static const char *const headers[] = {"anthropic-version: 2023-06-01", NULL};
 
-const struct format format_anthropic = {API, "/v1/messages", true, headers, body, event, end};
+const struct format format_anthropic = {
+	API, "/v1/messages", true, headers, body, event, end, "/v1/messages/count_tokens", count_body};

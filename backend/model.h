@@ -66,6 +66,9 @@ struct model_kind {
 	/* 0, -ECANCELED, or an error with words and fault filled. */
 	int (*run)(const struct model_request *q, struct model_reply *reply, struct model_fault *fault,
 		   struct err *err);
+	/* Tokens of the request's input as the provider counts them; nothing is generated, and it costs nothing. NULL
+	 * or -EOPNOTSUPP: it does not; -ECANCELED; other errors in words. */
+	int (*count)(const struct model_request *q, int64_t *tokens, struct err *err);
 };
 
 const struct model_kind *model_find(const char *model, struct err *err); /* NULL in words */

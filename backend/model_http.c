@@ -63,7 +63,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 	struct transfer *t = arg;
 	t->last_ms = clock_mono_ms();
 	t->begun = true;
-	if (t->status != 200 || !t->events) {
+	if (t->status != 200 || !t->events || t->h->whole) {
 		buf_add(&t->error, p, n < ERROR_MAX - t->error.n ? n : ERROR_MAX - t->error.n);
 		return n;
 	}
@@ -107,7 +107,7 @@ static bool over(struct transfer *t)
 		t->rc = -ECANCELED;
 		return true;
 	}
-	if (!t->done_ms && t->begun && t->h->done(t->h->arg))
+	if (!t->done_ms && t->begun && !t->h->whole && t->h->done(t->h->arg))
 		t->done_ms = now;
 	if (t->done_ms && now - t->done_ms > LINGER_MS)
 		return true;
@@ -154,6 +154,10 @@ static int ended(struct transfer *t, int result, bool *clean, const char *words,
 	*clean = result == CURLE_OK;
 	if (t->rc)
 		return t->rc;
+	if (t->h->whole && t->status == 200 && result == CURLE_OK) {
+		buf_add(t->h->whole, buf_str(&t->error), t->error.n);
+		return 0;
+	}
 	if (t->status && (t->status != 200 || (!t->events && result == CURLE_OK)))
 		return refused(t, err);
 	if (t->begun || result == CURLE_OK)

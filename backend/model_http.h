@@ -1,4 +1,4 @@
-/* One POST to the gateway whose answer is a stream of events. Worker threads; blocks. */
+/* One POST to the gateway whose answer is a stream of events, or whole. Worker threads; blocks. */
 #pragma once
 #include <curl/curl.h>
 
@@ -14,6 +14,7 @@ struct model_http {
 	bool (*done)(void *arg);   /* true: all that counts has come */
 	sse_fn *event;
 	void *arg;
+	struct buf *whole; /* instead of done and event: an answer that is no stream is put here */
 };
 
 /* 0: the answer was 200 and has ended; *clean: as it should, and not by a broken connection. -ECANCELED, what event

@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/base/json.h"
 #include "backend/base/mem.h"
 #include "core.h"
 #include "format.h"
 #include "gate_link.h"
 #include "model_http.h"
 #include "providers.h"
+
+#define COUNT_MS 10000 /* for the provider to count: it is only to spare a guess */
 
 static const struct format *const formats[] = {&format_anthropic, &format_openai, &format_responses};
 
@@ -66,29 +69,37 @@ static struct curl_slist *headers(const struct format *f, const char *token, con
 	return h;
 }
 
-/* One try. *token_bad: the gateway does not know the token. */
-static int try(const struct model_request *q, struct model_http *h, const struct config *c,
-	       const struct provider_info *p, struct asking *k, bool *token_bad, struct err *err)
+/* *token_bad: the gateway does not know the token. */
+static int reach(const struct model_request *q, struct model_http *h, const struct config *c,
+		 const struct provider_info *p, const struct format *f, bool *clean, bool *token_bad,
+		 struct model_fault *fault, struct err *err)
 {
 	char token[GATE_TOKEN], provider[PROVIDER_POLICY];
 	CLEAN_FREE char *socket = NULL;
-	const struct format *f = k->format;
-	bool clean = false;
 	*token_bad = false;
 	int rc = gate_token(q->backend, q->session, q->cancel, &socket, token, err);
 	rc = rc ? rc : providers_tell(q->backend, c, p, provider, err);
 	if (rc) {
-		k->answer.fault->retry = rc == -EAGAIN;
+		fault->retry = rc == -EAGAIN;
 		return rc;
 	}
 	struct curl_slist *list = headers(f, token, provider);
 	h->socket = socket;
 	h->headers = list;
-	rc = model_http(h, &clean, k->answer.fault, err);
+	rc = model_http(h, clean, fault, err);
 	curl_slist_free_all(list);
 	explicit_bzero(token, sizeof token);
-	*token_bad = rc && k->answer.fault->status == 401 && err && strstr(err->text, "(berthfs gateway, rule token)");
-	return rc ? rc : f->end(&k->answer, clean, err);
+	*token_bad = rc && fault->status == 401 && err && strstr(err->text, "(berthfs gateway, rule token)");
+	return rc;
+}
+
+/* One try. */
+static int try(const struct model_request *q, struct model_http *h, const struct config *c,
+	       const struct provider_info *p, struct asking *k, bool *token_bad, struct err *err)
+{
+	bool clean = false;
+	int rc = reach(q, h, c, p, k->format, &clean, token_bad, k->answer.fault, err);
+	return rc ? rc : k->format->end(&k->answer, clean, err);
 }
 
 static int ask(const struct model_request *q, const struct config *c, const struct model_info *m,
@@ -128,4 +139,44 @@ static int run(const struct model_request *q, struct model_reply *reply, struct 
 	return rc;
 }
 
-const struct model_kind model_served = {"", check, run};
+static int ask_count(const struct model_request *q, const struct config *c, const struct model_info *m,
+		     const struct format *f, struct buf *answer, struct err *err)
+{
+	CLEAN_BUF struct buf body = BUF_INIT;
+	struct model_http h = {.path = f->count_path,
+			       .body = &body,
+			       .cancel = q->cancel,
+			       .begin_ms = COUNT_MS,
+			       .idle_ms = COUNT_MS,
+			       .whole = answer};
+	bool clean, bad;
+	f->count_body(q, m, &body);
+	struct model_fault fault = {0};
+	int rc = reach(q, &h, c, &m->provider, f, &clean, &bad, &fault, err);
+	if (!bad)
+		return rc;
+	gate_token_forget(q->backend, q->session->id);
+	fault = (struct model_fault){0};
+	return reach(q, &h, c, &m->provider, f, &clean, &bad, &fault, err);
+}
+
+static int count(const struct model_request *q, int64_t *tokens, struct err *err)
+{
+	struct model_info m;
+	CLEAN_BUF struct buf answer = BUF_INIT;
+	struct config *c = backend_config(q->backend);
+	int rc = models_find(c, q->model, &m, err);
+	const struct format *f = rc ? NULL : format_find(m.provider.kind);
+	if (!rc && (!f || !f->count_path))
+		rc = err_set(err, EOPNOTSUPP, "%s does not count tokens", m.provider.name);
+	rc = rc ? rc : ask_count(q, c, &m, f, &answer, err);
+	config_put(c);
+	if (rc)
+		return rc;
+	CLEAN_JSON cJSON *o = answer_json(buf_str(&answer), answer.n);
+	if (json_int(o, "input_tokens", tokens) && *tokens > 0)
+		return 0;
+	return err_set(err, EIO, "the provider's answer has no number of tokens");
+}
+
+const struct model_kind model_served = {"", check, run, count};

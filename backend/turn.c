@@ -34,7 +34,7 @@
 
 /* ---- the prompt ---- */
 
-static int load_prompt(struct worker *w, struct err *err)
+int turn_prompt(struct worker *w, struct err *err)
 {
 	if (w->prompt)
 		return 0;
@@ -426,7 +426,7 @@ static int request(struct worker *w, session_fn *final, enum turn_end *end, stru
 	struct model_fault fault = {0};
 	CLEAN_BUF struct buf before = BUF_INIT;
 	struct done d = {w, &pin, &reply, &before, final};
-	int rc = load_prompt(w, err);
+	int rc = turn_prompt(w, err);
 	rc = rc ? rc : attach_deliver(w, err);
 	rc = rc ? rc : worker_commit(w, pin_fn, &pin, err);
 	*end = pin.nothing ? TURN_STOPPED : TURN_MORE;

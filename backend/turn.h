@@ -18,6 +18,8 @@ int turn_run(struct worker *w, session_fn *final, int limit_ms, enum turn_end *e
 /* ---- shared with compact.c, which asks the same model; the _fn functions and those with a tx on the store thread ----
  */
 
+/* Loads w->prompt, once. */
+int turn_prompt(struct worker *w, struct err *err);
 /* Waits for a retry's time, a second at most; waits: it has not come yet. */
 int turn_wait(struct worker *w, bool *waits, struct err *err);
 /* After -ECANCELED: cleans up if it was `stop`, else gives -ECANCELED again. */
