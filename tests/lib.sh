@@ -112,6 +112,17 @@ errno_of() {
 
 is_mounted() { grep -q " $M fuse.berthfs \| $M .* - fuse.berthfs " /proc/self/mountinfo; }
 is_gone() { ! kill -0 "$1" 2>/dev/null; }
+# is_reading PID PATH: it has that file (a pattern) open and waits in a read of it, rather than for its attributes, say.
+is_reading() {
+	[ -n "$(find "/proc/$1/fd" -lname "$2" 2>/dev/null)" ] || return
+	reading_call=
+	{ read -r reading_call reading_rest <"/proc/$1/syscall"; } 2>/dev/null
+	case $(uname -m):$reading_call in
+	x86_64:0 | aarch64:63) ;;
+	*:[0-9]* | *:running) return 1 ;;
+	*) grep -q '^State:.S' "/proc/$1/status" 2>/dev/null ;; # it may not be looked at: it sleeps at least
+	esac
+}
 is_ours() { grep -qzx "XDG_STATE_HOME=$T/state" "/proc/$1/environ" 2>/dev/null; } # and nobody who got its number later
 daemon_pid() { sed -n 's/^pid //p' "$T/state/berthfs/mount" 2>/dev/null; }
 

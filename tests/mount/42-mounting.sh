@@ -92,8 +92,7 @@ exec 6<"$M" 7<"$S/busy/files" 8<"$S/busy/transcript" 9>>"$S/busy/input"
 cat "$S/busy/wait/reply" >/dev/null 2>"$T/err" &
 reader=$!
 own $reader
-reads() { [ -n "$(find "/proc/$reader/fd" -lname "$S/*" 2>/dev/null)" ]; }
-within 5 reads
+within 60 is_reading $reader "$S/*"
 printf 'the last words' >&9
 old=$DAEMON
 from=$(date +%s%3N)
