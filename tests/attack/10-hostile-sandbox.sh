@@ -31,18 +31,18 @@ for how in silent pongs drip running codes; do
 	own $enemy
 	within 10 grep -q ready "$T/ready"
 	start || exit 1
-	in_time "$how: the tree can be read" 2 grep -r . "$S/$how"
+	in_time "$how: the tree can be read" 25 grep -r . "$S/$how"
 	(cd "$P" && printf -- '---\nmodel: script:%s\n---\nhi\n' "$T/calm" >"$S/new/other-$how")
-	in_time "$how: others go on" 15 timeout 20 cat "$S/other-$how/wait/reply"
-	in_time "$how: umount" 8 stop
+	in_time "$how: others go on" 60 timeout 60 cat "$S/other-$how/wait/reply"
+	in_time "$how: umount" 25 stop
 	start || exit 1
 	if [ "$how" != codes ]; then
 		check "$how: it still runs" running "$how"
 		echo stop >"$S/$how/ctl"
-		in_time "$how: stop" 8 within 20 stopped "$how"
+		in_time "$how: stop" 60 within 20 stopped "$how"
 	fi
 	echo destroy force >"$S/$how/ctl"
 	check "$how: destroyed" test ! -e "$S/$how"
-	in_time "$how: its folder is removed" 40 within 60 test ! -e "$T/state/berthfs/sandboxes/$id"
+	in_time "$how: its folder is removed" 100 within 60 test ! -e "$T/state/berthfs/sandboxes/$id"
 	kill -9 $enemy
 done

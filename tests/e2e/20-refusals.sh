@@ -71,7 +71,7 @@ echo "Second." >>"$S/broken/input"
 check "a broken line: failed" within 30 is_failed broken
 contains "a broken line: which" "$(state broken)" "script line 2"
 contains "a broken line: in error" "$(cat "$S/broken/error")" "script line 2"
-equal "wait/reply of a failed session: EIO" "$(errno_of timeout 20 cat "$S/broken/wait/reply")" EIO
+equal "wait/reply of a failed session: EIO" "$(errno_of timeout 60 cat "$S/broken/wait/reply")" EIO
 echo retry >"$S/broken/ctl"
 idle broken
 equal "after retry no message is lost" "$(grep -c '"kind":"user"' "$S/broken/transcript.jsonl")" 2
@@ -88,7 +88,7 @@ contains "a script that is gone: words" "$(cat "$S/leaving/error")" "$T/leaving"
 printf '{"text":"first"}\n{"text":"skipped"}\n{"text":"after retry"}\n' >"$T/leaving"
 echo retry >"$S/leaving/ctl"
 idle leaving
-equal "and answered after retry" "$(timeout 20 cat "$S/leaving/wait/reply")" "after retry"
+equal "and answered after retry" "$(timeout 60 cat "$S/leaving/wait/reply")" "after retry"
 
 # ---- a check that hangs, and a broken list of checks
 cat >"$T/checks.script" <<'END'

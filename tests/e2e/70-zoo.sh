@@ -111,7 +111,7 @@ for kind in $working; do
 		contains "$kind: shipped" "$got" landed
 		[ -n "${got##*landed*}" ] || equal "$kind: the remote has it" "$(git -C "$Z/$kind/remote.git" rev-parse "$(echo "$got" | cut -d' ' -f2)")" "$(echo "$got" | cut -d' ' -f3)"
 	fi
-	timeout 30 cat "$S/$kind/wait/idle" >/dev/null
+	timeout 60 cat "$S/$kind/wait/idle" >/dev/null
 	unchanged "$kind" ship
 done
 note "shipped after $(($(date +%s) - from)) s"
@@ -119,7 +119,7 @@ note "shipped after $(($(date +%s) - from)) s"
 # ---- merge
 for kind in $working; do
 	echo merge >"$S/$kind/ctl"
-	timeout 30 cat "$S/$kind/wait/idle" >/dev/null
+	timeout 60 cat "$S/$kind/wait/idle" >/dev/null
 	wanted=$(special "$kind" merge)
 	got=$(tail -n 2 "$S/$kind/log")
 	say "$kind: $got"

@@ -17,7 +17,7 @@ shape() {
 		skip "$1" "no ${2%% *}"
 		return
 	fi
-	(cd "$T/w" && timeout 30 $2 -c "$4") >"$T/out" 2>&1 </dev/null
+	(cd "$T/w" && timeout 60 $2 -c "$4") >"$T/out" 2>&1 </dev/null
 	[ $? = 124 ] && not_ok "$1 ended in time" && cat "$T/out"
 	if [ "$3" != - ]; then
 		printf '%s\t' "$1" >>"$T/expected"

@@ -118,6 +118,6 @@ equal "unknown project: ENOENT" "$(errno_of touch "$S/new/nowhere/x")" ENOENT
 
 # ---- whoever waits for the end of its output is let go once the tree can be used, though the gateway outlives the mount
 stop
-check "a pipe is not kept" sh -c 'timeout 30 "$1" mount "$2" 2>&1 | timeout 30 cat' - "$BERTHFS" "$M"
+check "a pipe is not kept" sh -c 'timeout 60 "$1" mount "$2" 2>&1 | timeout 60 cat' - "$BERTHFS" "$M"
 DAEMON=$(daemon_pid)
-contains "and a second mount's words come through it" "$(timeout 30 "$BERTHFS" mount "$M" 2>&1)" "mounted"
+contains "and a second mount's words come through it" "$(timeout 60 "$BERTHFS" mount "$M" 2>&1)" "mounted"

@@ -9,10 +9,10 @@ W=$S/s/wait
 is_blocked() { is_reading "$1" "$W/*"; }
 
 equal "wait/ lists nothing" "$(ls -A "$W")" ""
-equal "reply, when none waits, is the newest" "$(timeout 5 cat "$W/reply")" quick
-equal "idle ends at once" "$(timeout 5 cat "$W/idle")" idle
-equal "shipped ends at once" "$(timeout 5 cat "$W/shipped")" none
-equal "live shows the last run" "$(timeout 5 cat "$W/live")" quick
+equal "reply, when none waits, is the newest" "$(timeout 60 cat "$W/reply")" quick
+equal "idle ends at once" "$(timeout 60 cat "$W/idle")" idle
+equal "shipped ends at once" "$(timeout 60 cat "$W/shipped")" none
+equal "live shows the last run" "$(timeout 60 cat "$W/live")" quick
 
 echo more >>"$S/s/input"
 timeout 60 cat "$W/reply" >"$T/reply" &
@@ -35,14 +35,14 @@ for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
     p = spawn("idle"); time.sleep(0.1)
     running = p.poll() is None
     t = time.time(); p.send_signal(sig)
-    try: p.wait(2); line(running and p.returncode == -sig, "%s ends a parked reader" % sig.name)
+    try: p.wait(60); line(running and p.returncode == -sig, "%s ends a parked reader" % sig.name)
     except subprocess.TimeoutExpired: line(False, "%s ends a parked reader" % sig.name); p.kill()
 fd = os.open(w + "/idle", os.O_RDONLY | os.O_NONBLOCK)
 try: os.read(fd, 10); line(False, "O_NONBLOCK: EAGAIN")
 except OSError as e: line(e.errno == errno.EAGAIN, "O_NONBLOCK: EAGAIN")
 poll = select.poll(); poll.register(fd, select.POLLIN)
 line(poll.poll(50) == [], "poll says not ready")
-line(len(poll.poll(20000)) == 1, "poll says when it is")
+line(len(poll.poll(60000)) == 1, "poll says when it is")
 line(os.read(fd, 100).startswith(b"idle"), "and then it reads")
 os.close(fd)
 END
@@ -62,7 +62,7 @@ w, setting, daemon = sys.argv[1:]
 def rss(): return int([l for l in open("/proc/%s/status" % daemon) if l.startswith("VmRSS")][0].split()[1])
 before = rss()
 p = [subprocess.Popen(["cat", w + "/change"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(200)]
-deadline = time.time() + 20
+deadline = time.time() + 60
 def blocked(pid): # it has the file open and sleeps
     try:
         d = "/proc/%d/fd/" % pid
@@ -76,7 +76,7 @@ t = time.time(); os.stat(w + "/../status"); print("stat", "quick" if time.time()
 open(setting, "w").write("none\n"); open(setting, "w").write("registries\n")
 ended = 0
 for x in p:
-    try: x.wait(10); ended += 1
+    try: x.wait(60); ended += 1
     except subprocess.TimeoutExpired: x.kill()
 print("ended", ended)
 END
@@ -91,8 +91,8 @@ echo '{"text":' >"$T/broken"
 (cd "$P" && printf -- '---\nmodel: script:%s\n---\nhello\n' "$T/broken" >"$S/new/f")
 failed() { grep -q ^failed "$S/f/status"; }
 check "a broken script fails its session" within 20 failed
-equal "reply: EIO" "$(errno_of timeout 5 cat "$S/f/wait/reply")" EIO
-equal "idle: EIO" "$(errno_of timeout 5 cat "$S/f/wait/idle")" EIO
+equal "reply: EIO" "$(errno_of timeout 60 cat "$S/f/wait/reply")" EIO
+equal "idle: EIO" "$(errno_of timeout 60 cat "$S/f/wait/idle")" EIO
 contains "with words" "$(cat "$S/f/error")" "retry"
 
 # ---- the end of a session, and of the daemon

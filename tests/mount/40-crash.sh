@@ -90,7 +90,7 @@ helper=$(helper_pid)
 own "$helper"
 kill -9 "$helper"
 kill -STOP "$DAEMON"
-equal "a second mount of a hung one does not hang" "$(timeout 10 "$BERTHFS" mount "$M" >/dev/null 2>&1; echo $?)" 69
+equal "a second mount of a hung one does not hang" "$(timeout 60 "$BERTHFS" mount "$M" >/dev/null 2>&1; echo $?)" 69
 kill -CONT "$DAEMON"
 kill -9 "$DAEMON"
 within 5 is_gone "$DAEMON"

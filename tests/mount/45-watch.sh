@@ -28,14 +28,14 @@ sees "sessions/one/settings/ MODIFY network"
 grep -c "sessions/one/ .* input\$" "$T/events" >"$T/n"
 equal "nothing of input, which nobody has written" "$(cat "$T/n")" 0
 echo more >>"$S/one/input"
-timeout 20 cat "$S/one/wait/idle" >/dev/null
+timeout 60 cat "$S/one/wait/idle" >/dev/null
 equal "a writer's own events of input, no others" \
 	"$(grep "sessions/one/ .* input\$" "$T/events" | sed "s,.*/one/ ,," | tr '\n' ' ')" \
 	"OPEN input MODIFY input CLOSE_WRITE,CLOSE input "
 mv "$S/one" "$S/uno"
 sees "sessions/ MOVED_TO,ISDIR uno"
 echo third >>"$S/uno/input"
-timeout 20 cat "$S/uno/wait/idle" >/dev/null
+timeout 60 cat "$S/uno/wait/idle" >/dev/null
 : >"$T/events"
 echo nonsense 2>/dev/null >"$S/uno/ctl"
 check "and goes on under its new name" within 5 grep -q "MODIFY error" "$T/events"
@@ -70,7 +70,7 @@ if have entr; then
 	within 5 watches $entr 1
 fi
 echo go on >>"$S/s/input"
-timeout 20 cat "$S/s/wait/idle" >/dev/null
+timeout 60 cat "$S/s/wait/idle" >/dev/null
 if have node; then
 	check "node's fs.watch" within 5 grep -q "change transcript\$" "$T/node"
 	kill $node
@@ -104,7 +104,7 @@ pid=$!
 own $pid
 within 10 established
 echo quiet >>"$S/s/input"
-timeout 20 cat "$S/s/wait/idle" >/dev/null
+timeout 60 cat "$S/s/wait/idle" >/dev/null
 within 10 grep -q input "$T/events"
 kill $pid
 equal "-o nowatch: only the writer's own" "$(sed "s,.*/ *,," "$T/events" | sort -u)" "MODIFY input"

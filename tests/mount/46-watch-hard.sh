@@ -31,9 +31,9 @@ tell
 # ---- a helper that hangs, or dies
 W=$(poker "$J")
 kill -STOP "$W"
-check "stopped: changes go on" timeout 10 sh -c "for i in \$(seq 300); do echo grow >$S/s/ctl; done"
-check "stopped: and creating" timeout 10 sh -c "for i in \$(seq 100); do echo hi >$S/new/k\$i; done"
-check "stopped: and looking" timeout 10 sh -c "ls -l $S/s $S/k1 >$T/out"
+check "stopped: changes go on" timeout 60 sh -c "for i in \$(seq 300); do echo grow >$S/s/ctl; done"
+check "stopped: and creating" timeout 60 sh -c "for i in \$(seq 100); do echo hi >$S/new/k\$i; done"
+check "stopped: and looking" timeout 60 sh -c "ls -l $S/s $S/k1 >$T/out"
 inotifywait -m -e modify,create "$S/s" "$S" >"$T/events" 2>"$T/err" &
 pid=$!
 own $pid
@@ -135,7 +135,7 @@ for i in 1 2 3 4 5; do
 	freezer_add "$W" $watcher $client
 	freezer_freeze
 	within 10 freezer_is_frozen || bad="$bad $i:$(stuck "$W" $watcher $client)"
-	timeout 10 sh -c "ls -lR '$S/s' >/dev/null && echo grow >'$S/s/ctl'" || bad="$bad $i:others"
+	timeout 60 sh -c "ls -lR '$S/s' >/dev/null && echo grow >'$S/s/ctl'" || bad="$bad $i:others"
 	freezer_thaw
 	events_come || bad="$bad $i:events"
 done

@@ -9,9 +9,9 @@ start || exit 1
 A=$S/s/approvals
 waits() { [ "$(cat "$S/s/status")" = "waiting approval $1" ]; }
 send() { printf '%s\n' "$1" >>"$S/s/input"; }
-idle() { timeout 30 cat "$S/s/wait/idle"; }
+idle() { timeout 60 cat "$S/s/wait/idle"; }
 (cd "$P" && printf -- '---\napprovals: on\n---\ngo\n' >"$S/new/s")
-equal "wait/approval gives the number" "$(timeout 30 cat "$S/s/wait/approval")" 1
+equal "wait/approval gives the number" "$(timeout 60 cat "$S/s/wait/approval")" 1
 equal "status says so" "$(cat "$S/s/status")" "waiting approval 1"
 contains "so does the daemon's" "$(cat "$M/status")" "waiting 1"
 contains "and the index" "$(cat "$M/index")" "waiting approval 1"

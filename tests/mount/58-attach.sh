@@ -7,9 +7,9 @@ start || exit 1
 session s hello || { not_ok "a session"; exit 1; }
 A=$S/s/attach
 HOME_IN=$T/state/berthfs/sandboxes/1/home
-idle() { timeout 30 cat "$S/s/wait/idle" >/dev/null; }
+idle() { timeout 60 cat "$S/s/wait/idle" >/dev/null; }
 send() { printf '%s\n' "$1" >>"$S/s/input" && idle; }
-answer() { timeout 30 cat "$S/s/wait/reply"; }
+answer() { timeout 60 cat "$S/s/wait/reply"; }
 python3 - "$T" <<'EOF'
 import struct, sys, zlib
 def chunk(t, d): return struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d))

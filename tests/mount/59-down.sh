@@ -17,13 +17,13 @@ a_token() { [ "$(tokens)" = "1 sandbox;" ]; }
 check "it has a token" within 15 a_token
 old=$(cut -f3 "$M/gateway/tokens")
 echo down >"$S/s/ctl"
-equal "wait/idle ends with it" "$(timeout 30 cat "$S/s/wait/idle")" down
+equal "wait/idle ends with it" "$(timeout 60 cat "$S/s/wait/idle")" down
 equal "sandbox" "$(cat "$S/s/sandbox")" "dir down"
 equal "no process of it" "$(sandbox_pids)" ""
 check "its token has ended" within 10 no_token
 contains "root status counts it" "$(cat "$M/status")" "down 1"
 echo down >"$S/s/ctl"
-equal "twice is fine" "$(timeout 30 cat "$S/s/wait/idle")" down
+equal "twice is fine" "$(timeout 60 cat "$S/s/wait/idle")" down
 check "its disk stays" test -s "$T/state/berthfs/sandboxes/1/home/mark"
 
 # ---- over a restart, and up again
@@ -37,7 +37,7 @@ key is set"
 check "with a token" within 15 a_token
 check "a new one" [ "$(cut -f3 "$M/gateway/tokens")" != "$old" ]
 echo down >"$S/s/ctl"
-timeout 30 cat "$S/s/wait/idle" >/dev/null
+timeout 60 cat "$S/s/wait/idle" >/dev/null
 echo sync >"$S/s/ctl"
 equal "sync wakes it, too" "$(timeout 60 cat "$S/s/wait/idle")" idle
 
@@ -47,7 +47,7 @@ within 20 grep -q '^running bash' "$S/s/status"
 equal "while a command runs: EBUSY" "$(errno_of sh -c "echo down | dd of=$S/s/ctl conv=notrunc")" EBUSY
 contains "in words" "$(cat "$S/s/error")" "stop"
 echo stop >"$S/s/ctl"
-timeout 30 cat "$S/s/wait/idle" >/dev/null
+timeout 60 cat "$S/s/wait/idle" >/dev/null
 
 # ---- killed in the middle of it
 stop
@@ -56,7 +56,7 @@ DAEMON=$(daemon_pid)
 echo down >"$S/s/ctl"
 check "the daemon dies" within 30 is_gone "$DAEMON"
 start || exit 1
-equal "the next one ends it" "$(timeout 30 cat "$S/s/wait/idle"; cat "$S/s/sandbox")" "down
+equal "the next one ends it" "$(timeout 60 cat "$S/s/wait/idle"; cat "$S/s/sandbox")" "down
 dir down"
 check "a sandbox that is down can be destroyed" rmdir "$S/s"
 gone() { [ ! -e "$T/state/berthfs/sandboxes/1" ]; }

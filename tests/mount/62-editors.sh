@@ -144,7 +144,7 @@ talk() {
 	save
 	effect "$E: a save of input is a message" count_is $((n + 1))
 	see "$E: and says so" "$(saved_of "$E")"
-	timeout 20 cat "$S/$E/wait/idle" >/dev/null
+	timeout 60 cat "$S/$E/wait/idle" >/dev/null
 	write "$E two" "and more"
 	[ "$E" = emacs ] && type_ "$long_text"
 	save
@@ -208,7 +208,7 @@ draft() {
 	save !
 	effect "$E: mended, it is a session" test -d "$S/by-$E"
 	see "$E: and says so" "$(saved_of "$E")"
-	timeout 20 cat "$S/by-$E/wait/idle" >/dev/null
+	timeout 60 cat "$S/by-$E/wait/idle" >/dev/null
 	equal "$E: of one message" "$(user_texts "$S/by-$E/transcript.jsonl" | trimmed)" "by $E, mended"
 	quit
 	open "$N/new-$E" # and one that is right at once

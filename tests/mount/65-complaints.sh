@@ -44,9 +44,9 @@ while True: p.poll(); f.seek(0); f.read()' '$S/s/status'"
 	freezer_add $pids
 	freezer_freeze
 	check "whatever uses the tree freezes" within 10 freezer_is_frozen
-	check "others go on meanwhile" timeout 10 sh -c "ls -lR '$M' >/dev/null && echo meanwhile >>'$S/s/input'"
+	check "others go on meanwhile" timeout 60 sh -c "ls -lR '$M' >/dev/null && echo meanwhile >>'$S/s/input'"
 	freezer_thaw
-	check "thawed, it goes on" timeout 30 sh -c "cat '$S/s/wait/idle' >/dev/null"
+	check "thawed, it goes on" timeout 60 sh -c "cat '$S/s/wait/idle' >/dev/null"
 	check "and sees what came" within 10 grep -q meanwhile "$T/tail"
 	check "who waited is answered" within 10 is_gone "$idle"
 	freezer_end
@@ -58,7 +58,7 @@ fi
 # ---- ls and df hang when the other side has gone
 others=$(sandbox_pids)
 for pid in $others; do kill -STOP "$pid"; done
-check "ls, df, stat and cat end though a sandbox hangs" timeout 10 sh -c \
+check "ls, df, stat and cat end though a sandbox hangs" timeout 60 sh -c \
 	"{ ls -lR '$M'; df '$M'; stat -f '$M'; find '$M' -type f -exec cat {} +; } >'$T/out' 2>&1"
 [ -n "$others" ] || not_ok "there is a sandbox to stop"
 for pid in $others; do kill -CONT "$pid"; done
@@ -79,7 +79,7 @@ os.close(fd)
 for c in copies[3:]: os.close(c)
 END
 for i in 1 2 3; do echo "append $i" >>"$S/s/input"; done
-timeout 30 cat "$S/s/wait/idle" >/dev/null
+timeout 60 cat "$S/s/wait/idle" >/dev/null
 equal "appended, each whole and once" "$(texts | tail -n +$((n + 1)) | tr '\n' ' ')" \
 	'dup and and and pwrite end\n append 1\n append 2\n append 3\n '
 
@@ -152,7 +152,7 @@ while True:
         for d in \"\", \"/sessions\", \"/sessions/s\", \"/sessions/s/settings\", \"/sessions/new\", \"/projects\":
             os.path.exists(sys.argv[1] + d + \"/\" + n)' '$M'"
 done
-check "20 messages while an editor probes" timeout 20 sh -c "for i in \$(seq 20); do echo \"probed \$i\" >>'$S/s/input' || exit 1; done"
+check "20 messages while an editor probes" timeout 60 sh -c "for i in \$(seq 20); do echo \"probed \$i\" >>'$S/s/input' || exit 1; done"
 for pid in $pids; do kill "$pid"; done
 wait $pids 2>/dev/null
 pids=
@@ -167,7 +167,7 @@ while [ "$(date +%s)" -lt $end ]; do find "$1" -type f -exec cat {} + >/dev/null
 END
 for i in 1 2 3 4 5 6; do in_background "look$i" "sh '$T/look.sh' '$M'"; done
 for i in $(seq 8); do
-	(cd "$P" && echo hello >"$S/new/l$i" && mv "$S/l$i" "$S/m$i" && timeout 20 cat "$S/m$i/wait/idle" >/dev/null && echo "destroy force" >"$S/m$i/ctl")
+	(cd "$P" && echo hello >"$S/new/l$i" && mv "$S/l$i" "$S/m$i" && timeout 60 cat "$S/m$i/wait/idle" >/dev/null && echo "destroy force" >"$S/m$i/ctl")
 done
 none_looks() { ! alive_any; }
 alive_any() { for pid in $pids; do kill -0 "$pid" 2>/dev/null && return 0; done; return 1; }
@@ -187,7 +187,7 @@ stop
 ) || not_ok "a start from inside the directory"
 DAEMON=$(daemon_pid)
 echo again >>"$S/s/input"
-equal "its path and folders lie in the mount: it goes on" "$(timeout 30 cat "$S/s/wait/idle")" idle
+equal "its path and folders lie in the mount: it goes on" "$(timeout 60 cat "$S/s/wait/idle")" idle
 
 # ---- it does not end when it is told to; a lazy unmount never ends
 in_background reply "cat '$S/s/wait/change'"

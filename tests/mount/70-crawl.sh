@@ -22,7 +22,7 @@ crawl() {
 		skip "$1" "no $2"
 		return
 	fi
-	timeout 20 sh -c "$3" >"$T/out" 2>"$T/err"
+	timeout 60 sh -c "$3" >"$T/out" 2>"$T/err"
 	code=$?
 	if [ $code = 124 ]; then not_ok "$1 ends"; else ok "$1 ends"; fi
 	equal "$1 changes nothing" "$(picture)" "$before"

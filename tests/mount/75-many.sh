@@ -13,7 +13,7 @@ equal "index has a row for each" "$(wc -l <"$M/index")" 10000
 equal "its size is true" "$(stat -c %s "$M/index")" "$(cat "$M/index" | wc -c)"
 equal "names and numbers" "$(cat "$S/s-9999/id" "$S/10000/id" "$S/s-5000/id" | tr '\n' ' ')" "10000 10000 5001 "
 echo "read 100000 0" >"$T/state/berthfs/fake" # a read of a text would take 100 s now
-check "looking asks nobody" timeout 20 sh -c "ls -l $S $S/s-77 $S/s-9999/settings >$T/out"
+check "looking asks nobody" timeout 60 sh -c "ls -l $S $S/s-77 $S/s-9999/settings >$T/out"
 equal "and tells all" "$(wc -l <"$T/out")" $((10001 + 26 + 6 + 8))
 python3 - "$S" <<'END' >"$T/py"
 import os, sys

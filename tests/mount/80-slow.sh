@@ -8,19 +8,27 @@ start || exit 1
 fake() { printf '%s\n' "$@" >"$T/state/berthfs/fake"; }
 messages() { grep -c . "$T/state/berthfs/messages" 2>/dev/null; }
 now() { date +%s%3N; }
+# What is measured are times of the daemon: what a busy machine takes to start a shell, and more of that, is no news.
+slack() {
+	slack_from=$(now)
+	timeout 60 sh -c "date >/dev/null"
+	echo $((($(now) - slack_from) * 8))
+}
 # took LOW HIGH NAME COMMAND...: the command ends after LOW to HIGH milliseconds; its exit code is in $code.
 took() {
 	took_low=$1 took_high=$2 took_name=$3
 	shift 3
+	took_slack=$(slack)
 	took_from=$(now)
-	timeout 20 "$@"
+	timeout 60 "$@"
 	code=$?
 	took_ms=$(($(now) - took_from))
-	if [ $took_ms -ge "$took_low" ] && [ $took_ms -le "$took_high" ]; then
+	took_slack=$((took_slack + $(slack)))
+	if [ $took_ms -ge $((took_low - took_slack)) ] && [ $took_ms -le $((took_high + took_slack)) ]; then
 		ok "$took_name"
 	else
 		not_ok "$took_name"
-		note "$took_ms ms, not $took_low to $took_high"
+		note "$took_ms ms, not $took_low to $took_high, with a slack of $took_slack"
 	fi
 }
 
@@ -31,7 +39,7 @@ equal "and it is there" "$(messages)" 1
 sh -c "echo two >> $S/s/input" &
 pid=$!
 flushing() { [ "$(cut -d ' ' -f 3 "/proc/$pid/stat")" != R ] && grep -q fuse_flush "/proc/$pid/stack" 2>/dev/null; }
-within 1 flushing
+within 3 flushing
 took 0 700 "others go on meanwhile" sh -c "stat $S/s/status >$T/out"
 wait $pid
 fake "message 0 28"
@@ -88,10 +96,10 @@ def line(ok, name): print(("ok " if ok else "not ok ") + name, flush=True)
 for name in ("transcript", "plan"):
     p = subprocess.Popen(["cat", sys.argv[1] + "/" + name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    deadline = time.time() + 5
+    deadline = time.time() + 60
     while time.time() < deadline and "fuse" not in open("/proc/%d/stack" % p.pid).read(): time.sleep(0.02)
     p.send_signal(signal.SIGINT)
-    try: p.wait(1); line(p.returncode == -2, "Ctrl-C ends a slow read of " + name)
+    try: p.wait(10); line(p.returncode == -2, "Ctrl-C ends a slow read of " + name)
     except subprocess.TimeoutExpired: line(False, "Ctrl-C ends a slow read of " + name); p.kill()
 END
 while read -r a; do
@@ -115,13 +123,13 @@ fake "message 1500 0"
 n=$(messages)
 sh -c "echo last >> $S/made/input" &
 pid=$!
-within 1 flushing
+within 3 flushing
 python3 - "$S/made/input" "$T/written" <<'END' &
 import os, sys, time
 fd = os.open(sys.argv[1], os.O_WRONLY)
 os.write(fd, b"still open\n")
 open(sys.argv[2], "w").close()
-time.sleep(30)
+time.sleep(300)
 END
 own $!
 within 5 test -f "$T/written"

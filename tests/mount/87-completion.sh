@@ -53,7 +53,7 @@ END
 	# In a real line: the tab is typed into an interactive shell on a terminal of its own.
 	if have script; then
 		printf 'source %s/contrib/completion/berthfs.bash; PS1=; bind "set bell-style none"\nberthfs sh\tfix-logo\t > %s/typed\nexit\n' \
-			"$ROOT" "$T" | HOME=$T timeout 30 script -qec 'bash --norc --noprofile -i' /dev/null >/dev/null 2>&1
+			"$ROOT" "$T" | HOME=$T timeout 60 script -qec 'bash --norc --noprofile -i' /dev/null >/dev/null 2>&1
 		check "bash: typed with tabs" grep -q '^one$' "$T/typed"
 	fi
 else
