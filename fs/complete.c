@@ -130,6 +130,8 @@ void complete_flush(struct handle *h, fuse_req_t req)
 void complete_scanned(struct scan *scan)
 {
 	struct op *op = scan->op;
+	if (scan->held == HELD_UNKNOWN)
+		op->h->writers.hasty = true;
 	if (op->req) {
 		timer_clear(&op->timer);
 		op->late = answer_interrupted;

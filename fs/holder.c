@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 
@@ -25,6 +26,7 @@
 #define WRITERS_MAX 64	 /* processes remembered of one open file; more make it untellable */
 #define DEPTH_MAX   64	 /* ancestors that are looked at */
 #define THREADS	    2
+#define STEP_MS	    5
 
 /* ---- what the loop keeps ---- */
 
@@ -101,7 +103,8 @@ void writers_release(struct writers *w)
 struct look {
 	const struct writers *w;
 	pid_t flusher;
-	char wanted[48]; /* the line of fdinfo */
+	char wanted[48];  /* the line of fdinfo */
+	int64_t until_ms; /* who may not be looked at is waited for till then */
 };
 
 struct born {
@@ -207,6 +210,16 @@ static enum held look_at(const struct look *l, pid_t pid)
 	return held;
 }
 
+/* Most of those that we may not look at and that were born since the open have nothing to do with it and have gone in a
+ * moment: what init or an ancestor of the writer started just then, a job of cron, say. */
+static enum held look_patiently(const struct look *l, pid_t pid)
+{
+	enum held held;
+	while ((held = look_at(l, pid)) == HELD_UNKNOWN && clock_mono_ms() < l->until_ms)
+		clock_sleep_ms(STEP_MS);
+	return held;
+}
+
 /* Is pid in (from, to], where the counter may have wrapped? */
 static bool born_between(pid_t pid, pid_t from, pid_t to)
 {
@@ -222,7 +235,7 @@ static enum held look_listed(const struct look *l, pid_t from, pid_t to)
 	for (struct dirent *e; held == HELD_NO && (e = readdir(proc));) {
 		pid_t pid = (pid_t)atoi(e->d_name);
 		if (pid > 0 && born_between(pid, from, to))
-			held = look_at(l, pid);
+			held = look_patiently(l, pid);
 	}
 	closedir(proc);
 	return held;
@@ -233,7 +246,7 @@ static enum held look_born(const struct look *l, pid_t from, pid_t to)
 	if (from > to || to - from > RANGE_MAX)
 		return look_listed(l, from, to);
 	for (pid_t pid = from + 1; pid <= to; pid++) {
-		enum held held = look_at(l, pid);
+		enum held held = look_patiently(l, pid);
 		if (held != HELD_NO)
 			return held;
 	}
@@ -242,7 +255,7 @@ static enum held look_born(const struct look *l, pid_t from, pid_t to)
 
 enum held holder_look(const struct writers *w, pid_t flusher, uint64_t ino)
 {
-	struct look l = {.w = w, .flusher = flusher};
+	struct look l = {.w = w, .flusher = flusher, .until_ms = w->hasty ? 0 : clock_mono_ms() + STRANGER_MS};
 	snprintf(l.wanted, sizeof l.wanted, "\nino:\t%" PRIu64 "\n", ino);
 	if (w->foreign || !w->last_pid || flusher <= 0)
 		return HELD_UNKNOWN;

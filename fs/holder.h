@@ -14,10 +14,13 @@ struct writers {
 	pid_t last_pid;	      /* newest pid of the machine when the file was opened */
 	int64_t opened_ticks; /* CLOCK_BOOTTIME in clock ticks then, as in field 22 of /proc/PID/stat */
 	bool foreign;	      /* one of them is in another pid namespace: cannot be told */
+	bool hasty;	      /* it was waited once for what cannot be told: not again */
 };
 void writers_init(struct writers *w, pid_t tid); /* reads /proc/loadavg and /proc/TID/status */
 void writers_note(struct writers *w, pid_t tid);
 void writers_release(struct writers *w);
+
+#define STRANGER_MS 500
 
 enum held {
 	HELD_NO,
@@ -25,9 +28,9 @@ enum held {
 	HELD_UNKNOWN, /* not allowed to look at one of them, or new ones kept coming */
 };
 
-/* Blocks for some 50 us to some ms. flusher is a thread id. Reads fdinfo alone: looking at a link under /proc/PID (fd,
- * cwd, exe) or at its environ takes a lock which an exec holds while it closes files, and that close may be the very
- * FLUSH which waits for this scan. */
+/* Blocks for some 50 us to some ms, and where it cannot be told for STRANGER_MS at most. flusher is a thread id. Reads
+ * fdinfo alone: looking at a link under /proc/PID (fd, cwd, exe) or at its environ takes a lock which an exec holds
+ * while it closes files, and that close may be the very FLUSH which waits for this scan. */
 enum held holder_look(const struct writers *w, pid_t flusher, uint64_t ino);
 
 struct holder;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Watchers while it is hard: changes all the time, a helper that hangs or is killed, an unmount, a daemon that is killed
-# at full speed. Runs the face with tests/unit/fake_backend.c. Nobody may be left behind, least of all unkillable.
+# at full speed. Runs the face with tests/unit/fake_backend.c. Nobody may be left behind, least of all unkillable. time limit: 900 s
 BERTHFS=$(dirname "${BERTHFS:-$(dirname "$0")/../../build/berthfs}")/tests/berthfs-fake
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/freezer.inc"

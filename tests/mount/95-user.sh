@@ -7,8 +7,8 @@ if [ "$(id -u)" != 0 ]; then
 	echo "skip 95-user: all: not root"
 	exit 0
 fi
-if ! unshare -m true 2>/dev/null || ! command -v setpriv >/dev/null || ! command -v fusermount3 >/dev/null; then
-	echo "skip 95-user: all: needs unshare -m, setpriv and fusermount3"
+if ! unshare -m -p -f --kill-child --mount-proc true 2>/dev/null || ! command -v setpriv >/dev/null || ! command -v fusermount3 >/dev/null; then
+	echo "skip 95-user: all: needs unshare -m -p, setpriv and fusermount3"
 	exit 0
 fi
 BERTHFS=${BERTHFS:-$here/../../build/berthfs}
@@ -28,7 +28,9 @@ chmod -R a+rX "$box/tests" "$box/bin"
 mknod "$box/fuse" c 10 229
 chmod 666 "$box/fuse"
 export box uid
-unshare -m sh -c '
+# In a pid namespace, too: what root starts for the tests beside it might be the writer's child for all that user may see,
+# and then close cannot say what became of the text.
+unshare -m -p -f --kill-child --mount-proc sh -c '
 mount --make-rprivate / && mount --bind "$box/fuse" /dev/fuse || exit 1
 cd / # the folder that the tests were started in may be closed to that user
 for t in 10-shapes 12-writers 20-errors 30-waits 40-crash 60-drop 80-slow; do

@@ -2,13 +2,16 @@
 #include "fs/holder.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/base/clock.h"
+#include "backend/base/mem.h"
 #include "check.h"
 
 static char path[] = "/tmp/berthfs-holder-XXXXXX";
@@ -138,6 +141,84 @@ TEST(what_cannot_be_told)
 	close(f.fd);
 	CHECK_INT(holder_look(&f.w, getpid(), f.ino), HELD_UNKNOWN);
 	writers_release(&f.w);
+}
+
+/* What an ordinary user's daemon tells, of a file that nobody holds, while a process of root's that was born since the
+ * open sleeps for so long; its parent is an ancestor of ours. And in how many milliseconds. */
+static enum held beside(int ms, bool hasty, int64_t *took)
+{
+	int ready[2], go[2], result[2];
+	struct {
+		enum held held;
+		int64_t ms;
+	} got = {HELD_YES, -1};
+	char c;
+	CHECK(!pipe(ready) && !pipe(go) && !pipe(result));
+	pid_t user = fork();
+	if (!user) {
+		if (setgid(65534) || setuid(65534))
+			_exit(1);
+		clock_sleep_ms(20); /* births are told in ticks of 10 ms */
+		struct file_held f = {.ino = 12345678901};
+		writers_init(&f.w, getpid());
+		f.w.hasty = hasty;
+		if (write(ready[1], "x", 1) != 1 || read(go[0], &c, 1) != 1)
+			_exit(1);
+		int64_t from = clock_mono_ms();
+		got.held = holder_look(&f.w, getpid(), f.ino);
+		got.ms = clock_mono_ms() - from;
+		_exit(write(result[1], &got, sizeof got) != sizeof got);
+	}
+	CHECK(read(ready[0], &c, 1) == 1);
+	clock_sleep_ms(20);
+	pid_t root = fork();
+	if (!root) {
+		clock_sleep_ms(ms);
+		_exit(0);
+	}
+	signal(SIGCHLD, SIG_IGN); /* nobody has to be waited for: that one is gone when it ends */
+	CHECK(write(go[1], "x", 1) == 1);
+	CHECK(read(result[0], &got, sizeof got) == sizeof got);
+	kill(root, SIGKILL);
+	signal(SIGCHLD, SIG_DFL);
+	waitpid(root, NULL, 0);
+	waitpid(user, NULL, 0);
+	const int fds[] = {ready[0], ready[1], go[0], go[1], result[0], result[1]};
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		close(fds[i]);
+	*took = got.ms;
+	return got.held;
+}
+
+#define CANNOT 99
+
+static _Noreturn void be_init(void)
+{
+	int64_t ms;
+	if (mount("proc", "/proc", "proc", 0, NULL))
+		_exit(CANNOT);
+	if (beside(100, false, &ms) != HELD_NO)
+		_exit(2);
+	if (beside(100000, false, &ms) != HELD_UNKNOWN || ms < STRANGER_MS)
+		_exit(3);
+	_exit(beside(100000, true, &ms) == HELD_UNKNOWN ? 0 : 4);
+}
+
+TEST(strangers_are_waited_for_a_moment)
+{
+	int status;
+	pid_t box = fork();
+	if (!box) { /* in a pid namespace: who is born on the rest of the machine would be waited for, too */
+		if (unshare(CLONE_NEWPID | CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+			_exit(CANNOT);
+		pid_t init = fork();
+		if (!init)
+			be_init();
+		_exit(waitpid(init, &status, 0) == init && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+	}
+	CHECK_INT(waitpid(box, &status, 0), box);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != CANNOT)
+		CHECK_INT(status, 0);
 }
 
 /* The pid counter has wrapped, or so many were born that /proc is listed instead. */
