@@ -3,6 +3,7 @@
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
+from looks import holders
 from shopper import Shopper
 import base64, http.server, socketserver
 
@@ -118,44 +119,8 @@ def install(name):
 def hidden(name):
     """The key is not in the guest: neither in its memory nor on its disk, as the host sees them."""
     n = read("%s/%s/id" % (S, name)).strip()
-    folder, found, looked = "%s/state/berthfs/sandboxes/%s/" % (gw.dir, n), [], 0
-    for p, line in ours():
-        if "qemu-system" in line and folder in line:
-            looked += 1
-            found += [p for piece in memory(p) if CANARY.encode() in piece]
-    for base, _, files in os.walk(folder):
-        for f in files:
-            path = base + "/" + f
-            if os.path.isfile(path):
-                looked += 1
-                found += [path for piece in pieces(path) if CANARY.encode() in piece]
+    looked, found = holders("%s/state/berthfs/sandboxes/%s/" % (gw.dir, n), ours(), CANARY.encode())
     check(name + ": the key is nowhere in the guest", looked >= 2 and not found, looked, found)
-
-
-def pieces(path):
-    with open(path, "rb") as f:
-        last = b""
-        while (piece := f.read(32 << 20)):
-            yield last[-200:] + piece
-            last = piece
-
-
-def memory(pid):
-    """Every readable byte of a process, in pieces that overlap."""
-    with open("/proc/%d/maps" % pid) as maps, open("/proc/%d/mem" % pid, "rb", 0) as mem:
-        for line in maps.read().splitlines():
-            span, mode = line.split()[:2]
-            at, to = (int(x, 16) for x in span.split("-"))
-            while mode[0] == "r" and "[v" not in line and at < to:
-                try:
-                    mem.seek(at)
-                    piece = mem.read(min(to - at, 32 << 20))
-                except (OSError, OverflowError, ValueError):
-                    break
-                if not piece:
-                    break
-                yield piece
-                at += max(len(piece) - 100, 1) if at + len(piece) < to else len(piece)
 
 
 def agent(name):
