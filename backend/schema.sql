@@ -305,7 +305,7 @@ ALTER TABLE sessions ADD COLUMN restoring INTEGER NOT NULL DEFAULT 0;   -- numbe
 
 -- migration 7
 
--- Sandboxes that were set up for a project at a commit and saved. Their disks are in templates/ID of the state folder.
+-- Sandboxes that were set up for a project at a commit and saved. Their disks are in templates/NUMBER/ID of the cache (template.c).
 CREATE TABLE templates(
 	id INTEGER PRIMARY KEY AUTOINCREMENT,
 	name TEXT NOT NULL,                 -- PROJECT@COMMIT in the tree

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
@@ -25,15 +26,44 @@ void template_release(struct template *t)
 	*t = (struct template){0};
 }
 
-char *template_dir(const struct paths *paths, int64_t id)
+/* ---- where they are ---- */
+
+/* A cache may be shared by more than one state folder: each has a number. */
+static char *place(const struct paths *paths, struct db *db)
 {
-	return xasprintf("%s/templates/%" PRId64, paths->state, id);
+	return xasprintf("%s/templates/%012" PRIx64, paths->cache,
+			 (uint64_t)db_int(db, 0, "SELECT value FROM counters WHERE name='cache'", ""));
+}
+
+static int number(struct tx *tx, struct err *err)
+{
+	uint64_t n = 0;
+	if (getrandom(&n, 6, 0) != 6)
+		abort(); /* cannot be: the kernel gives that many in one go */
+	return db_run(tx->db, err, "INSERT OR IGNORE INTO counters(name,value) VALUES('cache',?)", "i", (int64_t)n + 1);
+}
+
+/* Earlier programs had them in the state folder. Those stay there: disks of sessions lie on them by that name. */
+char *template_dir(const struct paths *paths, struct db *db, int64_t id)
+{
+	CLEAN_FREE char *old = xasprintf("%s/templates/%" PRId64, paths->state, id);
+	CLEAN_FREE char *in = place(paths, db);
+	return file_exists(old) ? take(old) : xasprintf("%s/%" PRId64, in, id);
+}
+
+int template_place(const struct paths *paths, struct db *db, struct err *err)
+{
+	CLEAN_FREE char *in = place(paths, db);
+	CLEAN_FREE char *note = xasprintf("%s/state", in); /* for people who wonder whose it is */
+	CLEAN_FREE char *line = xasprintf("%s\n", paths->state);
+	int rc = dir_make(in, 0700, err);
+	return rc || file_exists(note) ? rc : file_write(note, line, strlen(line), 0600, err);
 }
 
 char *template_folder(const struct paths *paths, struct db *db, int64_t session)
 {
 	int64_t id = db_int(db, 0, "SELECT template FROM template_uses WHERE session=?", "i", session);
-	CLEAN_FREE char *dir = id ? template_dir(paths, id) : NULL;
+	CLEAN_FREE char *dir = id ? template_dir(paths, db, id) : NULL;
 	return dir && file_exists(dir) ? take(dir) : NULL;
 }
 
@@ -148,7 +178,8 @@ static int begin_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 {
 	struct change *c = arg;
 	struct template *t = c->t;
-	int rc = find_begun(tx, s, t, err);
+	int rc = number(tx, err);
+	rc = rc ? rc : find_begun(tx, s, t, err);
 	if (rc || t->id)
 		return rc ? rc : add_log(tx, t->id, "going on", true, err);
 	rc = db_run(tx->db, err,
@@ -306,6 +337,20 @@ int template_failed(struct worker *w, const struct template *t, const struct err
 	return store_do_urgent(w->b->store, failed_fn, &(struct change){.t = &copy, .why = why}, NULL);
 }
 
+static int lost_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
+{
+	const int64_t *id = arg;
+	tx->root_changed = true;
+	int rc = db_run(tx->db, err, "UPDATE templates SET state='old' WHERE id=? AND state='ready'", "i", *id);
+	rc = rc ? rc : add_log(tx, *id, "its folder is gone", true, err);
+	return rc ? rc : template_unuse(tx, s->id, err);
+}
+
+int template_lost(struct worker *w, int64_t id, struct err *err)
+{
+	return worker_commit(w, lost_fn, &id, err);
+}
+
 static int forget_fn(struct tx *tx, void *arg, struct err *err)
 {
 	int64_t id = ((struct change *)arg)->t->id;
@@ -363,7 +408,8 @@ static int dropped_fn(struct tx *tx, void *arg, struct err *err)
 	return rc ? rc : db_run(tx->db, err, "DELETE FROM templates WHERE id=?", "i", id);
 }
 
-static char *kind_of(struct backend *b, int64_t id)
+/* Of which kind it is, and where. */
+static char *kind_of(struct backend *b, int64_t id, char **dir)
 {
 	struct db *db = NULL;
 	struct rows r;
@@ -373,6 +419,7 @@ static char *kind_of(struct backend *b, int64_t id)
 	if (!db_query(db, &r, NULL, "SELECT kind FROM templates WHERE id=?", "i", id) && rows_next(&r))
 		kind = xstrdup(row_text(&r, 0));
 	rows_end(&r);
+	*dir = template_dir(b->paths, db, id);
 	db_close(db);
 	return kind;
 }
@@ -383,10 +430,11 @@ void template_sweep(struct backend *b)
 	pthread_mutex_lock(&b->templates->sweeping);
 	while (!store_try(b->store, drop_fn, &d, NULL) && d.id) {
 		struct err err = ERR_INIT;
-		CLEAN_FREE char *dir = template_dir(b->paths, d.id);
-		CLEAN_FREE char *kind = kind_of(b, d.id);
+		CLEAN_FREE char *dir = NULL;
+		CLEAN_FREE char *kind = kind_of(b, d.id, &dir);
 		gate_sandbox_revoke(b, TEMPLATE_SANDBOX + d.id, NULL);
-		int rc = kind ? sandbox_destroy(b->paths, kind, TEMPLATE_SANDBOX + d.id, &err) : 0;
+		int rc = kind ? sandbox_destroy(b->paths, kind, TEMPLATE_SANDBOX + d.id, &err)
+			      : err_set(&err, EIO, "its record cannot be read");
 		rc = rc ? rc : dir_remove(dir, &err);
 		killpoint("template.dropped");
 		rc = rc ? rc : store_try(b->store, dropped_fn, &d, &err);

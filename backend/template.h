@@ -2,7 +2,8 @@
  * is the record of each and who uses it; template_build.c makes them.
  *
  * A template is `building`, `ready`, `failed` or `old`: no session starts from an old one, and it goes with the last
- * that does. Its folder is STATE/templates/ID; see sandbox_save(). */
+ * that does. Its folder is CACHE/templates/NUMBER/ID, NUMBER that of this state folder; see sandbox_save(). As
+ * with any cache its files may be taken away: no session begins from what is gone. */
 #pragma once
 #include <stdatomic.h>
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
@@ -26,6 +27,7 @@
 #define LOG_MAX	   (4 << 20)
 #define PIECE_MAX  (256 << 10)
 #define TAIL_LINES 20
+#define FULL_BYTES (1 << 20)
 #define IMAGE_LINE "base image" /* how sandbox_up()'s progress begins while the image is made */
 
 struct build {
@@ -79,7 +81,7 @@ static int come_up(struct build *b, struct err *err)
 	struct worker *w = b->w;
 	struct config *c = backend_config(w->b);
 	CLEAN_FREE char *net = gate_sandbox_socket(w->b, b->t->sandbox);
-	CLEAN_FREE char *parent = b->t->parent ? template_dir(w->b->paths, b->t->parent) : NULL;
+	CLEAN_FREE char *parent = b->t->parent ? template_dir(w->b->paths, w->db, b->t->parent) : NULL;
 	struct sandbox_spec spec = {.paths = w->b->paths,
 				    .kind = w->s->sandbox,
 				    .id = b->t->sandbox,
@@ -170,6 +172,13 @@ static int collect(struct build *b, const char *job, int64_t n, uint64_t until, 
 	return 0;
 }
 
+/* What a program says of a full disk finds no room there either. */
+static bool is_full(const char *path)
+{
+	struct statvfs fs;
+	return !statvfs(path, &fs) && (uint64_t)fs.f_bavail * fs.f_frsize < FULL_BYTES;
+}
+
 static int setup_failed(struct build *b, const struct plan_step *step, const struct env_job *job, struct err *err)
 {
 	CLEAN_FREE char *copy = xstrdup(buf_str(&b->tail));
@@ -184,8 +193,11 @@ static int setup_failed(struct build *b, const struct plan_step *step, const str
 	if (job->timed_out)
 		return err_set(err, ETIMEDOUT, "setting the project up failed: %s did not end within %d minutes",
 			       step->name, SETUP_MS / 60000);
-	return err_set(err, EIO, "setting the project up failed: %s ended with exit code %d%s%.300s", step->name,
-		       job->exit_code, *last ? ": " : "", last);
+	err_set(err, EIO, "setting the project up failed: %s ended with exit code %d%s%.300s", step->name,
+		job->exit_code, *last ? ": " : "", last);
+	const char *state = b->w->b->paths->state;
+	return is_full(state) ? err_set(err, ENOSPC, "%s; the disk of %s is full: free some space", err->text, state)
+			      : -EIO;
 }
 
 static int run_step(struct build *b, size_t n, const char *clone, struct err *err)
@@ -283,6 +295,7 @@ static int save(struct build *b, struct err *err)
 	int rc = -EAGAIN;
 	for (int tries = 0; rc == -EAGAIN && tries < TRIES; tries++) {
 		rc = sandbox_state(paths, kind, b->t->sandbox) == SANDBOX_RUNNING ? shut_down(b, err) : 0;
+		rc = rc ? rc : template_place(paths, b->w->db, err);
 		rc = rc ? rc : sandbox_save(paths, kind, b->t->sandbox, b->dir, &alone, err);
 		if (rc == -EAGAIN) { /* it was cut off: once more, from what is on its disk */
 			tell(b, "%s", err->text);
@@ -357,7 +370,8 @@ static int mend(struct build *b, int rc, int *deaths, struct err *err)
 
 int template_build(struct worker *w, const struct plan *plan, struct template *t, struct err *err)
 {
-	struct build b = {.w = w, .plan = plan, .t = t, .as = session_new(), .dir = template_dir(w->b->paths, t->id)};
+	struct build b = {
+		.w = w, .plan = plan, .t = t, .as = session_new(), .dir = template_dir(w->b->paths, w->db, t->id)};
 	b.as->id = t->sandbox;
 	session_set(&b.as->project, w->s->project);
 	session_set(&b.as->setting[SETTING_NETWORK], "registries");

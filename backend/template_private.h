@@ -34,7 +34,10 @@ struct template
 };
 void template_release(struct template *t);
 
-char *template_dir(const struct paths *paths, int64_t id); /* malloc'd */
+/* malloc'd. db: any connection. */
+char *template_dir(const struct paths *paths, struct db *db, int64_t id);
+/* Makes the folder above it, if it is missing. */
+int template_place(const struct paths *paths, struct db *db, struct err *err);
 
 /* In a transaction: the session lies on it. */
 int template_use(struct tx *tx, int64_t session, int64_t id, struct err *err);
@@ -52,6 +55,8 @@ int template_output(struct worker *w, struct template *t, const struct buf *line
 /* It is whole: the session uses it, older ones of the project are old. */
 int template_ready(struct worker *w, const struct template *t, bool alone, int64_t size, struct err *err);
 int template_failed(struct worker *w, const struct template *t, const struct err *why);
+/* Its folder was taken away from outside: no session starts from it any more, nor does this one. */
+int template_lost(struct worker *w, int64_t id, struct err *err);
 /* Nobody wants it any more. */
 int template_forget(struct worker *w, const struct template *t);
 

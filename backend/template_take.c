@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/base/clock.h"
+#include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "engine.h"
 #include "template_private.h"
@@ -119,6 +120,12 @@ static int pick_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 	return rc || !p->id ? rc : template_use(tx, s->id, p->id, err);
 }
 
+static bool there(struct worker *w, int64_t id)
+{
+	CLEAN_FREE char *dir = template_dir(w->b->paths, w->db, id);
+	return file_exists(dir);
+}
+
 /* The claim is ours. */
 static int make(struct worker *w, const struct plan *plan, struct err *err)
 {
@@ -143,14 +150,20 @@ int template_take(struct worker *w, int64_t *id, struct err *err)
 	if (!sandbox_can_save(w->s->sandbox))
 		return 0;
 	*id = db_int(w->db, 0, "SELECT template FROM template_uses WHERE session=?", "i", w->id);
-	if (*id)
+	if (*id && there(w, *id))
 		return 0;
-	int rc = plan_find(w->s->project, w->s->base_commit, &plan, err);
+	int rc = *id ? template_lost(w, *id, err) : 0;
+	*id = 0;
+	rc = rc ? rc : plan_find(w->s->project, w->s->base_commit, &plan, err);
 	if (rc || !plan.n)
 		return rc;
 	for (int64_t from = clock_real_ms();; p.since = from) {
 		bool ours = false;
 		rc = worker_commit(w, pick_fn, &p, err);
+		if (!rc && p.id && !there(w, p.id)) {
+			rc = template_lost(w, p.id, err);
+			p.id = 0;
+		}
 		if (rc || p.id) {
 			*id = p.id;
 			return rc;

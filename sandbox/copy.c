@@ -24,6 +24,16 @@ static int flush(const char *path, struct err *err)
 	return 0;
 }
 
+int sandbox_move(const char *from, const char *to, struct err *err)
+{
+	if (!rename(from, to))
+		return 0;
+	if (errno != EXDEV)
+		return err_sys(err, errno, "cannot make %s", to);
+	int rc = sandbox_copy_tree(from, to, NULL, err);
+	return rc == -ENOSPC ? err_set(err, ENOSPC, "there is no room for %s: free some space on that disk", to) : rc;
+}
+
 int sandbox_copy_tree(const char *from, const char *to, const atomic_bool *cancel, struct err *err)
 {
 	CLEAN_FREE char *tmp = xasprintf("%s.copy", to);

@@ -31,6 +31,8 @@ int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct 
 char *sandbox_socket(const struct paths *paths, int64_t id);
 /* For drivers: a copy of a file or folder by cp(1), which shares blocks where it can; it replaces `to` in one step. */
 int sandbox_copy_tree(const char *from, const char *to, const atomic_bool *cancel, struct err *err);
+/* For drivers: a rename, or where that cannot be a copy; from may be there still after that. */
+int sandbox_move(const char *from, const char *to, struct err *err);
 /* For drivers: a host name made from a session's: letters, digits and inner hyphens, at most 63. malloc'd. */
 char *sandbox_host(const char *name);
 /* For drivers: says a line of progress, if somebody listens. */

@@ -110,6 +110,8 @@ static int make_home(const struct sandbox_spec *spec, const struct place *p, str
 	CLEAN_FREE char *from = xasprintf("%s/home", spec->template);
 	CLEAN_FREE char *new = xasprintf("%s.new", p->home);
 	const char *argv[] = {"cp", "-a", "--reflink=auto", "--", from, new, NULL};
+	if (!file_exists(from))
+		return err_set(err, ENOENT, "the template %s is gone", spec->template);
 	int rc = dir_remove(new, err);
 	rc = rc ? rc : child_run(&(struct child){.argv = argv, .errout = &words, .cancel = spec->cancel}, err);
 	if (rc > 0)
@@ -219,7 +221,7 @@ static int save(const struct paths *paths, int64_t id, const char *folder, bool 
 	if (tools_lock_holder(p.lock))
 		return err_set(err, EBUSY, "sandbox %" PRId64 " runs: it has to be down to be saved", id);
 	int rc = dir_make(folder, 0700, err);
-	return rc || !rename(p.home, to) ? rc : err_sys(err, errno, "cannot save %s", p.home);
+	return rc ? rc : sandbox_move(p.home, to, err);
 }
 
 static void describe(enum sandbox_state s, char out[64])

@@ -157,6 +157,19 @@ static int image_of(const struct sandbox_spec *spec, char **dir, struct err *err
 	return rc;
 }
 
+/* Templates may be taken out of the cache by whoever clears that. */
+static int bases_there(const struct sandbox_spec *spec, struct err *err)
+{
+	CLEAN_BUF struct buf bases = BUF_INIT;
+	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "bases");
+	file_read(note, &bases, 65536, NULL);
+	char *rest = bases.n ? bases.p : NULL;
+	for (char *line; (line = strsep(&rest, "\n"));)
+		if (*line && !file_exists(line))
+			return err_set(err, ENOENT, "the template that this VM's disk was made from is gone: %s", line);
+	return 0;
+}
+
 /* The folder with the disk that the VM's disk lies on; malloc'd. */
 static int base_of(const struct sandbox_spec *spec, char **dir, struct err *err)
 {
@@ -182,10 +195,9 @@ static int start(const struct sandbox_spec *spec, const char *from, const char *
 	if (rc)
 		return err_set(err, -rc, "there is no size %s: mini, small or large", spec->size);
 	rc = vm_note_socket(spec->paths, spec->id, err);
-	if (!rc)
-		rc = image_of(spec, &image, err);
-	if (!rc)
-		rc = image_initrd(image, &initrd, err);
+	rc = rc ? rc : bases_there(spec, err);
+	rc = rc ? rc : image_of(spec, &image, err);
+	rc = rc ? rc : image_initrd(image, &initrd, err);
 	if (rc)
 		return rc;
 	CLEAN_FREE char *folder = vm_folder(spec->paths, spec->id);

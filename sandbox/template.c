@@ -13,6 +13,7 @@
 #include "backend/base/child.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
+#include "driver.h"
 #include "image.h"
 
 #define CHECK_MS  600000
@@ -119,8 +120,7 @@ static int publish(const char *folder, const char *image, const char *disk, cons
 	if (!rc && chmod(disk, 0444))
 		rc = err_sys(err, errno, "cannot write %s", disk);
 	rc = rc ? rc : sync_path(disk, err);
-	if (!rc && rename(disk, its_disk))
-		rc = err_sys(err, errno, "cannot make %s", its_disk);
+	rc = rc ? rc : sandbox_move(disk, its_disk, err);
 	return rc ? rc : sync_path(to, err);
 }
 

@@ -149,6 +149,11 @@ use_image() {
 session() {
 	(cd "$P" && printf '%s\n' "${2:-hello}" >"$S/new/$1") && timeout 60 cat "$S/$1/wait/idle" >/dev/null
 }
+# own_templates: the folder in the cache with the templates of this instance; nothing if there never was one.
+own_templates() { grep -lxs "$T/state/berthfs" "$XDG_CACHE_HOME"/berthfs/templates/*/state | sed 's,/state$,,'; }
+# templates_kept: how many of them there are.
+templates_kept() { for templates_dir in $(own_templates); do ls "$templates_dir" | grep -c '^[0-9]'; done | grep . || echo 0; }
+
 # Processes of sandboxes whose command line names our folder; and the gateway that does.
 sandbox_pids() {
 	for sandbox_dir in /proc/[0-9]*; do
@@ -183,7 +188,7 @@ finish() {
 		[ -n "${DAEMON:-}" ] && is_ours "$DAEMON" && kill -9 "$DAEMON" 2>/dev/null
 	fi
 	for pid in $(sandbox_pids) $(gateway_pid); do kill -9 "$pid" 2>/dev/null; done
-	if [ -n "$KEEP" ]; then echo "# kept: $T"; else rm -rf "$T"; fi
+	if [ -n "$KEEP" ]; then echo "# kept: $T"; else rm -rf $(own_templates) "$T"; fi
 	[ "$code" = 0 ] && code=$FAILED
 	exit "$code"
 }

@@ -37,5 +37,5 @@ done
 start
 for name in "$S"/at-*; do echo "destroy force" >"$name/ctl"; done
 rmdir "$M"/templates/* || not_ok "they can be dropped"
-none() { [ -z "$(ls "$T/state/berthfs/templates")" ]; }
+none() { [ "$(templates_kept)" = 0 ]; }
 check "nothing is left of templates" within 60 none

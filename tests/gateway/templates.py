@@ -3,7 +3,7 @@
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
-import base64, hashlib, http.server, io, shutil, socketserver, tarfile, zipfile
+import base64, glob, hashlib, http.server, io, shutil, socketserver, tarfile, zipfile
 
 KIND = os.environ.get("KIND", "dir")
 WITH = os.environ.get("WITH", "npm pip").split()
@@ -57,6 +57,9 @@ def end():
             pass
     if os.path.ismount(M):
         subprocess.run(["umount", "-l", M])
+    for note in glob.glob(gw.env["XDG_CACHE_HOME"] + "/berthfs/templates/*/state"):
+        if open(note).read() == gw.env["XDG_STATE_HOME"] + "/berthfs\n":
+            shutil.rmtree(os.path.dirname(note))  # it may be the user's cache
 atexit.register(end)
 
 

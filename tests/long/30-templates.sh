@@ -50,4 +50,4 @@ $name
 		echo "destroy force" >"$S/$name/ctl"
 	done
 done
-for disk in "$T"/state/berthfs/templates/*/disk.qcow2; do check "its disk is sound" qemu-img check -q "$disk"; done
+for disk in "$(own_templates)"/*/disk.qcow2; do check "its disk is sound" qemu-img check -q "$disk"; done

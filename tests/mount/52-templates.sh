@@ -27,9 +27,9 @@ equal "files stay" "$(errno_of rm "$TEMPLATE/log")" EPERM
 check "rmdir drops it" rmdir "$TEMPLATE"
 equal "it is not listed any more" "$(ls "$M/templates")" ""
 equal "and not there" "$(errno_of cat "$TEMPLATE/status")" ENOENT
-equal "its disk stays while a session lies on it" "$(ls "$T/state/berthfs/templates" | wc -l)" 1
+equal "its disk stays while a session lies on it" "$(templates_kept)" 1
 echo "destroy force" >"$S/one/ctl"
-none() { [ -z "$(ls "$T/state/berthfs/templates")" ]; }
+none() { [ "$(templates_kept)" = 0 ]; }
 check "and goes with it" within 60 none
 
 # ---- watchers

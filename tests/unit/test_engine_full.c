@@ -121,6 +121,66 @@ TEST(a_start_on_a_full_disk)
 	CHECK_STR(face_text(id, TEXT_ANSWER), "two\n");
 }
 
+/* How often the setup began. */
+static int setups(void)
+{
+	return atoi(sh("touch setups; wc -l <setups"));
+}
+
+static int64_t begin_failing(const char *name, const char *why)
+{
+	int64_t id = face_session(name, SAY("done"), "go");
+	CHECK(face_wait(id, "failed: "));
+	const char *status = face_value(id, VALUE_STATUS);
+	CHECK(strstr(status, why) != NULL);
+	if (check_failed)
+		printf("# %s\n", status);
+	CHECK_STR(sh("ls state/sandboxes | awk 'length($0) > 6'; ls -d cache/templates/*/[0-9]*/* 2>/dev/null || :"),
+		  "");
+	return id;
+}
+
+static void goes_on(int64_t id)
+{
+	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_STR(sh("ls cache/templates/*/[0-9]*"), "home");
+	CHECK_STR(sh("stat -c %%s cache/templates/*/[0-9]*/home/project/big"), "8000000");
+	CHECK_INT(face_do(REQ_CTL, id, "destroy force"), 0);
+}
+
+/* The setup fills the disk: its own words say so. */
+TEST(a_template_whose_setup_finds_no_room)
+{
+	sh("cd project && mkdir .agents && cat >.agents/setup <<'END'\n"
+	   "echo begun >>%s/setups\n"
+	   "rm -f big\n"
+	   "head -c 8000000 /dev/urandom >big\n"
+	   "END\n"
+	   "git add . && git commit -qm setup; cd .. && mkdir -p cache",
+	   fixture_root);
+	CLEAN_FREE char *filler = at("state/filler");
+	CLEAN_FREE char *cache = at("cache");
+	sh("head -c 14000000 /dev/zero >%s", filler); /* the records still find room */
+	int64_t id = begin_failing("setup", "is full: free some space");
+	CHECK(strstr(face_value(id, VALUE_STATUS), "setting the project up failed: .agents/setup") != NULL);
+	room();
+	goes_on(id);
+	CHECK_INT(setups(), 2);
+}
+
+/* The cache is on another disk, and that is full: nothing half is left there. */
+TEST(a_template_that_finds_no_room_in_the_cache)
+{
+	CLEAN_FREE char *cache = at("cache");
+	CHECK_INT(mount("none", cache, "tmpfs", 0, "size=4m"), 0);
+	sh("cd project && echo more >>a.txt && git commit -qam more");
+	int64_t id = begin_failing("cache", "there is no room for ");
+	CHECK_INT(mount(NULL, cache, NULL, MS_REMOUNT, "size=24m"), 0);
+	goes_on(id);
+	umount2(cache, MNT_DETACH);
+}
+
 static int small_disk(void)
 {
 	CLEAN_FREE char *state = at("state");
