@@ -19,7 +19,7 @@ draft = os.open(new + "/fresh", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
 os.write(draft, b"a draft\n")
 os.write(half, "first half, \u00e4".encode()[:-1]) # to the middle of a character
 os.kill(daemon, signal.SIGTERM)
-end = time.time() + 10
+end = time.time() + 60
 while "finishing" not in open(log).read() and time.time() < end: time.sleep(0.01)
 print("rest", name(lambda: os.write(half, b"second half\n")))
 print("new", name(lambda: os.write(fresh, b"a new one\n")))

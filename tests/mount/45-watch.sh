@@ -51,14 +51,14 @@ equal "once" "$(grep -c "sessions/ DELETE,ISDIR two" "$T/events")" 1
 kill $pid
 
 # ---- others
-inotifywatch -t 3 "$S/s/transcript" "$M/index" >"$T/watched" 2>/dev/null &
+inotifywatch "$S/s/transcript" "$M/index" >"$T/watched" 2>/dev/null &
 counter=$!
 own $counter
 watches() { [ "$(grep -c '^inotify wd' "/proc/$1/fdinfo/"* 2>/dev/null | awk -F: '{ n += $2 } END { print n + 0 }')" -ge "$2" ]; }
 within 5 watches $counter 2
 if have node; then
 	node -e 'let fs = require("fs"), w = fs.watch(process.argv[1]); w.on("change", (e, f) => { console.log(e, f); })
-		setTimeout(() => process.exit(), 8000)' "$S/s" >"$T/node" &
+		setTimeout(() => process.exit(), 200000)' "$S/s" >"$T/node" &
 	node=$!
 	own $node
 	within 5 watches $node 1
@@ -83,6 +83,8 @@ if have entr; then
 else
 	skip entr "no entr"
 fi
+sleep 3 # for the last events of index
+kill $counter
 wait $counter
 equal "inotifywatch" "$(grep -c transcript "$T/watched") $(grep -c index "$T/watched")" "1 1"
 

@@ -71,7 +71,7 @@ if have zsh; then
 	send 'zmodload zsh/complist; compadd() { if [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]]; then builtin compadd "$@"; return; fi
 	local -a found; builtin compadd -A found "$@"; (($#found)) && print -rl -- $found >>$T/offered; builtin compadd "$@" }'
 	send 'shown() { zle kill-whole-line; print done >>$T/offered }; zle -N shown; bindkey "^X" shown; print ready >>$T/offered'
-	wait_line() { local i; for ((i = 0; i < 400; i++)); do grep -qx $1 $T/offered 2>/dev/null && return; sleep 0.05; zpty -r -t shell >/dev/null; done; return 1; }
+	wait_line() { local i; for ((i = 0; i < 2000; i++)); do grep -qx $1 $T/offered 2>/dev/null && return; sleep 0.05; zpty -r -t shell >/dev/null; done; return 1; }
 	wait_line ready || exit 1
 	while IFS='|' read -r line wanted; do
 		: >$T/offered
