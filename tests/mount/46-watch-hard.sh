@@ -5,7 +5,7 @@ BERTHFS=$(dirname "${BERTHFS:-$(dirname "$0")/../../build/berthfs}")/tests/berth
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/freezer.inc"
 have python3 || { skip all "no python3"; exit 0; }
-KILLS=${KILLS:-40}
+KILLS=${KILLS:-15}
 here=$(cd "$(dirname "$0")" && pwd)
 fake() { printf '%s\n' "$@" >"$T/state/berthfs/fake"; }
 tell() { while read -r a; do

@@ -546,6 +546,11 @@ class Soak:
             except subprocess.TimeoutExpired:
                 self.findings.append("client %d does not end: %s" % (n, self.where(p.pid)))
                 os.killpg(p.pid, signal.SIGKILL)
+        if not os.path.exists(self.mount + "/index"):
+            for words in self.findings + ["the mount has gone, and the daemon was not ended by this test"]:
+                self.note(words)
+            line(False, "the tree is there in the end")
+            sys.exit(1)
         self.settle()
         sent, findings, ending, late = read_journals(self.state)
         transcripts, ended = self.transcripts(ending)
