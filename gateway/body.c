@@ -57,11 +57,15 @@ void denial_json(struct buf *out, const struct denial *d, bool anthropic)
 
 /* ---- the top's members; the text is known to be strict JSON ---- */
 
-static const char *skip_string(const char *p)
+static const char *skip_string(const char *p, const char *end)
 {
-	for (p++; *(p += strcspn(p, "\"\\")) != '"';)
-		p += 2;
-	return p + 1;
+	for (p++;; p += 2) {
+		p += json_plain(p, (size_t)(end - p));
+		while (*p != '"' && *p != '\\')
+			p++;
+		if (*p == '"')
+			return p + 1;
+	}
 }
 
 static const char *skip_blanks(const char *p)
@@ -71,12 +75,12 @@ static const char *skip_blanks(const char *p)
 	return p;
 }
 
-static const char *skip_value(const char *p)
+static const char *skip_value(const char *p, const char *end)
 {
 	int depth = 0;
 	do {
 		if (*p == '"') {
-			p = skip_string(p);
+			p = skip_string(p, end);
 			continue;
 		}
 		if (*p == '{' || *p == '[')
@@ -93,14 +97,14 @@ static const char *skip_value(const char *p)
 	return p;
 }
 
-static int split(const struct policy *p, const char *text, struct ask *a, struct denial *d)
+static int split(const struct policy *p, const char *text, size_t n, struct ask *a, struct denial *d)
 {
 	const char *at = skip_blanks(skip_blanks(text) + 1);
 	while (*at != '}') {
 		if (a->n == (int)ARRAY_LEN(a->members))
 			return deny(d, 403, "field", "the request has too many fields");
 		struct member *m = &a->members[a->n++];
-		const char *end = skip_string(at);
+		const char *end = skip_string(at, text + n);
 		m->key = at + 1;
 		m->key_n = (size_t)(end - at - 2);
 		/* A key with an escape in it equals no name: nothing is unescaped here */
@@ -108,7 +112,7 @@ static int split(const struct policy *p, const char *text, struct ask *a, struct
 			return deny(d, 403, "field", "the field \"%.*s\" is not allowed for %s",
 				    m->key_n < 60 ? (int)m->key_n : 60, m->key, api_path(a->api));
 		m->value = skip_blanks(skip_blanks(end) + 1);
-		end = skip_value(m->value);
+		end = skip_value(m->value, text + n);
 		m->value_n = (size_t)(end - m->value);
 		at = skip_blanks(end);
 		if (*at == ',')
@@ -324,7 +328,7 @@ int body_check_for(const struct policy *p, enum api api, const char *provider, c
 		return deny(d, 400, "json", "the body has to be a JSON object");
 	/* A token is at least one byte, and two are a safe bound for text; what it really was is settled after. */
 	a->input = (int64_t)(n / 2) + 16;
-	int rc = split(p, text, a, d);
+	int rc = split(p, text, n, a, d);
 	if (!rc)
 		rc = check_model(p, a, provider, o, d);
 	if (!rc)

@@ -5,6 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "mem.h"
 #include "utf8.h"
@@ -73,24 +76,51 @@ static int escape(struct scan *s)
 	return b >= 0xDC00 && b <= 0xDFFF ? 0 : bad(s, "lone surrogate");
 }
 
-/* Skips bytes that need no look: neither control characters nor the two that end or escape. Eight at a time. */
-static void plain(struct scan *s)
+#ifdef __SSE2__
+/* Steps of 16 bytes, up to the first that ends or escapes a string or is a control character. */
+static size_t quick(const char *p, size_t n, bool *found)
+{
+	const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), control = _mm_set1_epi8(0x1f);
+	size_t i = 0;
+	for (; n - i >= 16; i += 16) {
+		__m128i w = _mm_loadu_si128((const __m128i *)(p + i));
+		__m128i any = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(w, quote), _mm_cmpeq_epi8(w, slash)),
+					   _mm_cmpeq_epi8(_mm_min_epu8(w, control), w));
+		int bits = _mm_movemask_epi8(any);
+		if (bits) {
+			*found = true;
+			return i + (size_t)__builtin_ctz((unsigned)bits);
+		}
+	}
+	return i;
+}
+#else
+static size_t quick(const char *p, size_t n, bool *found)
+{
+	return 0;
+}
+#endif
+
+size_t json_plain(const char *p, size_t n)
 {
 	const uint64_t ones = 0x0101010101010101, high = 0x8080808080808080;
-	for (uint64_t w; (size_t)(s->end - s->p) >= sizeof w; s->p += sizeof w) {
-		memcpy(&w, s->p, sizeof w);
+	bool found = false;
+	size_t i = quick(p, n, &found);
+	for (uint64_t w; !found && n - i >= sizeof w; i += sizeof w) {
+		memcpy(&w, p + i, sizeof w);
 		uint64_t quote = w ^ ones * '"', slash = w ^ ones * '\\';
 		uint64_t zero = ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((w - ones * 0x20) & ~w);
 		if (zero & high)
-			return;
+			break;
 	}
+	return i;
 }
 
 static int string(struct scan *s)
 {
 	if (s->p >= s->end || *s->p != '"')
 		return bad(s, "a string is expected");
-	for (s->p++; plain(s), s->p < s->end;) {
+	for (s->p++; s->p += json_plain(s->p, (size_t)(s->end - s->p)), s->p < s->end;) {
 		unsigned char c = (unsigned char)*s->p;
 		if (c == '"') {
 			s->p++;

@@ -24,5 +24,8 @@ const cJSON *json_get(const cJSON *o, const char *key);
 void json_print(struct buf *out, const cJSON *o); /* compact, one line */
 /* Adds s as a JSON string with its quotes; invalid UTF-8 becomes U+FFFD. */
 void json_quote(struct buf *out, const char *s, size_t n);
+/* Bytes from p on, of n, that are within a string for sure: neither quote nor backslash nor control character. In
+ * steps, so the next byte may be such a one as well. */
+size_t json_plain(const char *p, size_t n);
 void json_free(cJSON **o);
 #define CLEAN_JSON __attribute__((cleanup(json_free)))

@@ -3,6 +3,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* Length of the valid sequence at p (n > 0 bytes there), 0 if invalid, -1 if cut by the end. Unicode 15, table 3-7. */
 static int sequence(const unsigned char *p, size_t n)
@@ -31,10 +34,30 @@ static int sequence(const unsigned char *p, size_t n)
 	return len;
 }
 
-/* Bytes of plain ASCII without NUL from p on, in steps of eight: most text is that. */
-static size_t ascii(const char *p, size_t n)
+#ifdef __SSE2__
+static size_t quick(const char *p, size_t n)
 {
 	size_t i = 0;
+	for (; n - i >= 32; i += 32) {
+		__m128i a = _mm_loadu_si128((const __m128i *)(p + i)),
+			b = _mm_loadu_si128((const __m128i *)(p + i + 16));
+		__m128i nul = _mm_cmpeq_epi8(_mm_min_epu8(a, b), _mm_setzero_si128());
+		if (_mm_movemask_epi8(_mm_or_si128(nul, _mm_or_si128(a, b))))
+			break;
+	}
+	return i;
+}
+#else
+static size_t quick(const char *p, size_t n)
+{
+	return 0;
+}
+#endif
+
+/* Bytes of plain ASCII without NUL from p on, in steps of 32 and eight: most text is that. */
+static size_t ascii(const char *p, size_t n)
+{
+	size_t i = quick(p, n);
 	for (uint64_t w; i + sizeof w <= n; i += sizeof w) {
 		memcpy(&w, p + i, sizeof w);
 		if ((w | (w - 0x0101010101010101)) & 0x8080808080808080) /* a high bit, or a byte that was 0 */

@@ -320,6 +320,32 @@ static void add_string(struct buf *b, unsigned *seed)
 	buf_addc(b, '"');
 }
 
+/* Each byte at each place of strings of all lengths up to 70: good or not, and at which byte that is found. */
+TEST(every_byte_at_every_place)
+{
+	int wrong = 0;
+	for (size_t n = 1; n <= 70; n++) {
+		char *p = xmalloc(n + 2);
+		for (size_t at = 1; at <= n; at++)
+			for (int c = 0; c < 256; c++) {
+				memset(p, 'y', n + 2);
+				p[0] = p[n + 1] = '"';
+				p[at] = (char)c;
+				bool good = (c >= 0x20 && c < 0x80 && c != '"' && c != '\\');
+				char want[32];
+				struct err err = ERR_INIT;
+				wrong += !json_check(p, n + 2, &err) != good;
+				snprintf(want, sizeof want, " byte %zu:", c == '"' || c == '\\' ? at + 1 : at);
+				wrong += !good && (c != '\\' || at < n) && !strstr(err.text, want);
+				size_t plain = json_plain(p + 1, n);
+				wrong += plain > n ||
+					 (c < 0x20 || c == '"' || c == '\\' ? plain > at - 1 : plain + 8 <= n);
+			}
+		free(p);
+	}
+	CHECK_INT(wrong, 0);
+}
+
 TEST(long_strings_are_cut)
 {
 	unsigned seed = 3;

@@ -38,6 +38,25 @@ TEST(every_character_is_valid_and_each_cut_of_it_is_known)
 	CHECK(utf8_valid("", 0));
 }
 
+/* Each byte at each place of texts of all lengths up to 70: what is good before it. */
+TEST(utf8_in_steps)
+{
+	int wrong = 0;
+	for (size_t n = 1; n <= 70; n++) {
+		char *p = xmalloc(n);
+		for (size_t at = 0; at < n; at++)
+			for (int c = 0; c < 256; c++) {
+				bool cut, starts = c >= 0xC2 && c <= 0xF4;
+				memset(p, 'y', n);
+				p[at] = (char)c;
+				wrong += utf8_prefix(p, n, &cut) != (c && c < 0x80 ? n : at);
+				wrong += cut != (starts && at == n - 1);
+			}
+		free(p);
+	}
+	CHECK_INT(wrong, 0);
+}
+
 /* How many strings of three bytes are valid is known by arithmetic: 127 characters of one byte (no NUL), 1920 of two,
  * 61440 of three. */
 TEST(all_strings_of_three_bytes)
