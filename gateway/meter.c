@@ -110,13 +110,19 @@ static void accounts_of(struct meter *m, const char *session, const char *projec
 	h->accounts[SCOPE_DAY] = account(m, m->day, (day + 1) * 86400);
 }
 
-/* Requests of the last minute. */
-static int64_t rate_of(struct meter *m, struct account *a, int *oldest)
+/* Forgets the requests that are older than a minute. */
+static void move_rate(struct account *a, int64_t now)
 {
-	int64_t now = m->mono_ms() / 1000, sum = 0;
 	for (int64_t s = now - a->last >= WINDOW ? now - WINDOW + 1 : a->last + 1; s <= now; s++)
 		a->rate[s % WINDOW] = 0;
 	a->last = now > a->last ? now : a->last;
+}
+
+/* Requests of the last minute. */
+static int64_t rate_of(struct meter *m, struct account *a, int *oldest)
+{
+	int64_t sum = 0;
+	move_rate(a, m->mono_ms() / 1000);
 	*oldest = 1;
 	for (int i = 0; i < WINDOW; i++) {
 		int n = a->rate[(a->last - i + WINDOW) % WINDOW];
@@ -247,7 +253,8 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 	*h = (struct hold){.answer = INT64_MAX};
 	clear_change(change);
 	accounts_of(m, session, project, h);
-	int rc = check_counts(m, p, h, d), ignored;
+	int64_t now = m->mono_ms();
+	int rc = check_counts(m, p, h, d);
 	if (!rc && ask)
 		rc = size_up(m, p, ask, h, d);
 	if (rc)
@@ -255,10 +262,10 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 	for (int s = 0; s < SCOPES; s++) {
 		struct account *a = h->accounts[s];
 		change->rate[s] = p->limits[s][LIMIT_RATE] != LIMIT_OFF;
-		rate_of(m, a, &ignored);
+		move_rate(a, now / 1000);
 		a->rate[a->last % WINDOW]++;
 		a->running++;
-		a->active_ms = m->mono_ms();
+		a->active_ms = now;
 		a->tokens += h->tokens;
 		a->nano += h->nano;
 	}
