@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "backend/base/clock.h"
@@ -18,7 +17,6 @@
 
 #define CONNECT_MS 10000
 #define SILENT_MS  600000 /* without a byte from the provider */
-#define UPSTREAM   128	  /* events of providers' sockets in one go */
 #define POOL	   256	  /* connections kept open */
 
 /* ---- memory: curl's copies of a header with a key in it are wiped when it frees them ---- */
@@ -42,75 +40,7 @@ static void *wiping_realloc(void *p, size_t n)
 	return q;
 }
 
-/* ---- curl's sockets and timer in our loop ---- */
-
-struct curl_socket {
-	struct source source;
-	struct gw *gw;
-	curl_socket_t s; /* curl's own; source.fd is -1 once it is taken out */
-};
-
-static void finished(struct gw *g);
-
-static void socket_ready(struct source *s, uint32_t events)
-{
-	struct curl_socket *k = (struct curl_socket *)s;
-	int running, bits = (events & EPOLLIN ? CURL_CSELECT_IN : 0) | (events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
-			    (events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR | CURL_CSELECT_IN : 0);
-	struct gw *g = k->gw;
-	curl_multi_socket_action(g->multi, k->s, bits, &running);
-	finished(g);
-}
-
-/* Those that are ready now, once each. */
-static void upstream_ready(struct source *s, uint32_t events)
-{
-	struct epoll_event e[UPSTREAM];
-	int n = epoll_wait(s->fd, e, UPSTREAM, 0);
-	for (int i = 0; i < n; i++) {
-		struct source *one = e[i].data.ptr;
-		if (one->ready)
-			one->ready(one, e[i].events);
-	}
-}
-
-static void upstream_destroy(struct source *s)
-{
-}
-
-static void socket_destroy(struct source *s)
-{
-	free(s);
-}
-
-static int on_socket(CURL *easy, curl_socket_t s, int what, void *arg, void *own)
-{
-	struct gw *g = arg;
-	struct curl_socket *k = own;
-	struct epoll_event e = {.events = (what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0)};
-	if (what == CURL_POLL_REMOVE) {
-		if (k) {
-			epoll_ctl(g->upstream.fd, EPOLL_CTL_DEL, s, &e);
-			k->source.fd = -1; /* it is curl's to close */
-			source_free(g, &k->source);
-			curl_multi_assign(g->multi, s, NULL);
-		}
-		return 0;
-	}
-	if (!k) {
-		k = xcalloc(1, sizeof *k);
-		*k = (struct curl_socket){
-			.source = {.fd = s, .ready = socket_ready, .destroy = socket_destroy}, .gw = g, .s = s};
-		list_init(&k->source.dead);
-		e.data.ptr = &k->source;
-		epoll_ctl(g->upstream.fd, EPOLL_CTL_ADD, s, &e);
-		curl_multi_assign(g->multi, s, k);
-		return 0;
-	}
-	e.data.ptr = &k->source;
-	epoll_ctl(g->upstream.fd, EPOLL_CTL_MOD, s, &e);
-	return 0;
-}
+/* ---- curl's timer in our loop ---- */
 
 static int on_timer(CURLM *multi, long ms, void *arg)
 {
@@ -124,7 +54,7 @@ void forward_curl_timer(struct gw *g)
 	int running;
 	g->curl_at = -1;
 	curl_multi_socket_action(g->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-	finished(g);
+	forward_finished(g);
 }
 
 int forward_init(struct gw *g, struct err *err)
@@ -132,18 +62,12 @@ int forward_init(struct gw *g, struct err *err)
 	if (curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup, calloc))
 		return err_set(err, EIO, "libcurl cannot be used");
 	g->curl_at = -1;
-	g->upstream = (struct source){
-		.fd = epoll_create1(EPOLL_CLOEXEC), .ready = upstream_ready, .destroy = upstream_destroy};
-	if (g->upstream.fd < 0 || source_add(g, &g->upstream, EPOLLIN))
-		return err_sys(err, errno, "epoll");
 	g->multi = curl_multi_init();
-	curl_multi_setopt(g->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
-	curl_multi_setopt(g->multi, CURLMOPT_SOCKETDATA, g);
 	curl_multi_setopt(g->multi, CURLMOPT_TIMERFUNCTION, on_timer);
 	curl_multi_setopt(g->multi, CURLMOPT_TIMERDATA, g);
 	curl_multi_setopt(g->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
 	curl_multi_setopt(g->multi, CURLMOPT_MAXCONNECTS, (long)POOL);
-	return 0;
+	return sockets_init(g, err);
 }
 
 void forward_release(struct gw *g)
@@ -151,8 +75,8 @@ void forward_release(struct gw *g)
 	while (g->n_spare)
 		curl_easy_cleanup(g->spare[--g->n_spare]);
 	curl_multi_cleanup(g->multi);
+	sockets_release(g);
 	buf_release(&g->clean);
-	close(g->upstream.fd);
 	curl_global_cleanup();
 }
 
@@ -401,7 +325,7 @@ static void end(struct call *k, CURLcode rc)
 	call_outcome(k, result);
 }
 
-static void finished(struct gw *g)
+void forward_finished(struct gw *g)
 {
 	CURLMsg *m;
 	int left;
@@ -489,7 +413,7 @@ static int headers(struct call *k)
 }
 
 /* What is the same for all requests. */
-static CURL *handle_new(void)
+static CURL *handle_new(struct gw *g)
 {
 	CURL *e = curl_easy_init();
 	if (!e)
@@ -506,6 +430,7 @@ static CURL *handle_new(void)
 	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, before_sending);
+	sockets_keep(g, e);
 	return e;
 }
 
@@ -536,7 +461,7 @@ void forward_start(struct call *k)
 	char url[1200];
 	snprintf(url, sizeof url, "%s%s%s%s", k->ask.provider->url, api_path(k->ask.api), *k->query ? "?" : "",
 		 k->query);
-	k->easy = g->n_spare ? g->spare[--g->n_spare] : handle_new();
+	k->easy = g->n_spare ? g->spare[--g->n_spare] : handle_new(g);
 	k->hash = sha_begin(&g->sha);
 	scrub_start(&k->scrub, g->keys, k->ask.provider->key);
 	if (!k->easy || headers(k)) {

@@ -25,6 +25,7 @@ struct gw;
 struct call;
 struct tunnel;
 struct pull;
+struct curl_socket;
 
 /* Something with a descriptor in the loop's epoll set. Freed by source_free() only, after the round. */
 struct source {
@@ -80,7 +81,9 @@ struct gw {
 	int n_conns;
 	size_t bodies; /* bytes of request bodies that are being read or sent */
 	CURLM *multi;
-	int64_t curl_at; /* mono ms when curl wants to be called; -1: never */
+	int64_t curl_at;	   /* mono ms when curl wants to be called; -1: never */
+	struct curl_socket **kept; /* by descriptor: connections to providers, which stay in the set */
+	int n_kept;
 	CURL *spare[64];
 	int n_spare;
 	struct keys *keys;
@@ -190,6 +193,12 @@ void forward_resume(struct call *call);			 /* the client has taken bytes */
 void forward_sweep(struct gw *g, int64_t now_ms);	 /* gives up on silent providers; each second */
 void forward_cut(struct call *call, const char *result); /* stops at once, client and provider */
 void forward_curl_timer(struct gw *g);
+void forward_finished(struct gw *g); /* takes from curl what it is done with */
+
+/* ---- sockets.c ---- */
+int sockets_init(struct gw *g, struct err *err); /* for g->multi */
+void sockets_release(struct gw *g);		 /* after it */
+void sockets_keep(struct gw *g, CURL *easy);	 /* its connections may stay in the set between requests */
 
 /* ---- egress.c ---- */
 void machine_hosts(struct words *out); /* hosts that this machine's package managers are set up for */
