@@ -24,7 +24,7 @@
 static void wiping_free(void *p)
 {
 	if (p)
-		OPENSSL_cleanse(p, malloc_usable_size(p));
+		explicit_bzero(p, malloc_usable_size(p)); /* much is freed: it has to be quick */
 	free(p);
 }
 
