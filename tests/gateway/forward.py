@@ -231,6 +231,26 @@ check("and one that goes on gets all of it", whole and len(data) == 5000 * 8008 
 for c in cs:
     c.close()
 
+# ---- connections that rest ----
+def closing(c, r):
+    up.usual(c, r)
+    return "close"
+
+
+def used():
+    return sum(map(int, open("/proc/%d/stat" % gw.pid).read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+up.script["claude-closing"] = closing
+for _ in range(20):  # on the same descriptors: a request may come before the end of the connection is known
+    check("a connection that the provider closes costs no request after it", within(10, lambda: call(S, "POST", "/v1/messages", engine, message("claude-closing")).status == 200)
+          and within(10, lambda: call(S, "POST", "/v1/messages", engine, message()).status == 200))
+call(S, "POST", "/v1/messages", engine, message("claude-closing"))
+before = used()
+time.sleep(0.5)
+check("nor the processor", used() - before < 0.2, used() - before)
+equal("one that it left open is used again", call(S, "POST", "/v1/messages", engine, message()).status, 200)
+
 # ---- revoking ----
 n = up.aborted
 c = Client(box).ask("POST", "/v1/messages", sandbox, message("claude-long", stream=True)).head()
