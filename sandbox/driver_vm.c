@@ -386,6 +386,7 @@ static int begin_warm(const struct sandbox_spec *spec, const char *note, int64_t
 	CLEAN_FREE char *disk = vm_file(spec->paths, spec->id, "disk.qcow2");
 	CLEAN_FREE char *base = NULL;
 	CLEAN_FREE char *why = NULL;
+	struct sandbox_size size;
 	int rc = file_read(note, &b, 4096, err);
 	if (rc)
 		return rc;
@@ -395,8 +396,9 @@ static int begin_warm(const struct sandbox_spec *spec, const char *note, int64_t
 	if (rc != 1)
 		return rc;
 	sandbox_say(spec, "the VM boots: the copied memory cannot be used: %s", why);
-	warm_drop(memory);
 	rc = base_of(spec, &base, err);
+	if (!rc && !sandbox_size(spec->size, &size))
+		warm_drop(base, &size, memory);
 	CLEAN_FREE char *base_disk = xasprintf("%s/disk.qcow2", base);
 	rc = rc ? rc : make_overlay(base_disk, disk, err);
 	return rc ? rc : 1;

@@ -38,6 +38,9 @@ void qemu_key(const struct qemu_spec *spec, struct buf *key);
  * 60 ms, where the host has started again meanwhile). Words name the first thing that is another. */
 bool qemu_key_fits(const char *saved, const char *now, struct err *err);
 long qemu_key_khz(const char *saved); /* 0: none in it */
+/* The same for a file's name, 16 hex digits, but for the host's clock, which only a comparison can tell. */
+#define QEMU_KEY_NAME 17
+void qemu_key_name(const struct qemu_spec *spec, char out[QEMU_KEY_NAME]);
 /* For those two: the words that describe the devices, and the program's real path or NULL (malloc'd). */
 void qemu_devices(const struct qemu_spec *spec, struct buf *out);
 char *qemu_path(void);

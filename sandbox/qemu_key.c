@@ -2,6 +2,7 @@
  * that crashes or, worse, does not: so all that the guest could notice is in the key. Any thread; keeps no state. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,7 +35,7 @@ static void add_rate(struct buf *key, long khz)
 	buf_addf(key, TSC_NAME " = %ld %.*s\n", khz, (int)strcspn(buf_str(&boot), "\n"), buf_str(&boot));
 }
 
-void qemu_key(const struct qemu_spec *spec, struct buf *key)
+static void add_machine(struct buf *key, const struct qemu_spec *spec)
 {
 	CLEAN_BUF struct buf devices = BUF_INIT;
 	CLEAN_FREE char *program = qemu_path();
@@ -46,7 +47,19 @@ void qemu_key(const struct qemu_spec *spec, struct buf *key)
 	buf_addf(key, "memory = %d MiB\n", spec->memory_mib);
 	buf_addf(key, "number of processors = %d\n", spec->cpus);
 	buf_addf(key, "set of devices = %016" PRIx64 "\n", hash_add(HASH_BEGIN, devices.p, devices.n));
+}
+
+void qemu_key(const struct qemu_spec *spec, struct buf *key)
+{
+	add_machine(key, spec);
 	add_rate(key, spec->khz);
+}
+
+void qemu_key_name(const struct qemu_spec *spec, char out[QEMU_KEY_NAME])
+{
+	CLEAN_BUF struct buf key = BUF_INIT;
+	add_machine(&key, spec);
+	snprintf(out, QEMU_KEY_NAME, "%016" PRIx64, hash_add(HASH_BEGIN, key.p, key.n));
 }
 
 static bool same_value(const char *name, size_t n, const char *a, size_t a_n, const char *b, size_t b_n)

@@ -22,22 +22,59 @@
 #include "backend/base/fd.h"
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
+#include "image.h"
 #include "keeper.h"
 #include "process.h"
+#include "qemu.h"
 #include "vm_talk.h"
 
 #define AGAIN_S	  3600	 /* after one that could not be made */
 #define BOOT_MS	  600000 /* with the time that nobody else wants */
 #define SETTLE_MS 5000	 /* the guest gives back memory that it has freed two seconds later */
 #define WORK_ID	  1
+/* What has been kept for others */
+#define UNUSED_S   (5 * 86400)
+#define KEPT	   6   /* of a folder, if they are used; some 100 MiB each */
+#define STARTING_S 600 /* a VM that was made from it may not have started yet */
 
 /* ---- finding and copying ---- */
 
-/* Path of the newest folder for that size, or NULL; malloc'd. */
-static char *find(const char *dir, const struct sandbox_size *size)
+static char *first_line(const char *path)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	return file_read(path, &b, 4096, NULL) ? NULL : xstrndup(buf_str(&b), strcspn(buf_str(&b), "\n"));
+}
+
+/* The image of what is in dir: an image itself, or a template that names it; malloc'd. */
+static char *image_of(const char *dir)
+{
+	CLEAN_FREE char *note = xasprintf("%s/image", dir);
+	char *image = first_line(note);
+	return image ? image : xstrdup(dir);
+}
+
+/* How the names of folders begin whose memory this build can go on from: "CPUSxMEMORY-KIND". NULL: it cannot be known.
+ * malloc'd. */
+static char *kind_of(const char *dir, const struct sandbox_size *size)
+{
+	char name[QEMU_KEY_NAME];
+	CLEAN_FREE char *image = image_of(dir);
+	CLEAN_FREE char *vmlinux = xasprintf("%s/vmlinux", image);
+	CLEAN_FREE char *initrd = NULL;
+	if (image_initrd(image, &initrd, NULL))
+		return NULL;
+	qemu_key_name(
+		&(struct qemu_spec){
+			.vmlinux = vmlinux, .initrd = initrd, .cpus = size->cpus, .memory_mib = size->memory_mib},
+		name);
+	return xasprintf("%dx%d-%s", size->cpus, size->memory_mib, name);
+}
+
+/* Path of the newest folder of that kind, or NULL; malloc'd. */
+static char *find(const char *dir, const char *kind)
 {
 	CLEAN_FREE char *warm = xasprintf("%s/warm", dir);
-	CLEAN_FREE char *start = xasprintf("%dx%d-", size->cpus, size->memory_mib);
+	CLEAN_FREE char *start = xasprintf("%s-", kind);
 	CLEAN_FREE char *best = NULL;
 	DIR *d = opendir(warm);
 	for (struct dirent *e; d && (e = readdir(d));) {
@@ -86,9 +123,11 @@ static int copy_disk(const char *from, const char *to, struct err *err)
 
 int warm_copy(const char *dir, const struct sandbox_size *size, const char *disk, const char *note, struct err *err)
 {
-	CLEAN_FREE char *found = find(dir, size);
+	CLEAN_FREE char *kind = kind_of(dir, size);
+	CLEAN_FREE char *found = kind ? find(dir, kind) : NULL;
 	if (!found)
 		return err_set(err, ENOENT, "there is nothing to start from");
+	utimensat(AT_FDCWD, found, NULL, 0); /* when it was used last */
 	CLEAN_FREE char *from = xasprintf("%s/disk.qcow2", found);
 	CLEAN_FREE char *line = xasprintf("%s/" KEEPER_MEMORY "\n", found);
 	int rc = file_write(note, line, strlen(line), 0600, err);
@@ -99,9 +138,8 @@ int warm_copy(const char *dir, const struct sandbox_size *size, const char *disk
 	return rc;
 }
 
-void warm_drop(const char *memory)
+static void take_away(const char *folder)
 {
-	CLEAN_FREE char *folder = xstrndup(memory, (size_t)(strrchr(memory, '/') - memory));
 	CLEAN_FREE char *gone = xasprintf("%s.gone", folder);
 	char *name = strrchr(gone, '/') + 1;
 	*name = '.'; /* found by nobody from here on */
@@ -109,12 +147,73 @@ void warm_drop(const char *memory)
 		dir_remove(gone, NULL);
 }
 
+void warm_drop(const char *dir, const struct sandbox_size *size, const char *memory)
+{
+	CLEAN_FREE char *folder = xstrndup(memory, (size_t)(strrchr(memory, '/') - memory));
+	CLEAN_FREE char *kind = kind_of(dir, size);
+	if (kind && !strncmp(strrchr(folder, '/') + 1, kind, strlen(kind)))
+		take_away(folder);
+}
+
+/* ---- those of other builds ---- */
+
+struct old {
+	char *path;
+	time_t used;
+};
+
+static int by_use(const void *a, const void *b)
+{
+	const struct old *x = a, *y = b;
+	return (x->used < y->used) - (x->used > y->used);
+}
+
+/* Those that copies start from, the last used one first. What was being taken away is so now. */
+static struct old *load_all(const char *warm, size_t *n)
+{
+	struct old *all = NULL;
+	DIR *d = opendir(warm);
+	*n = 0;
+	for (struct dirent *e; d && (e = readdir(d));) {
+		struct stat st;
+		size_t len = strlen(e->d_name);
+		CLEAN_FREE char *path = xasprintf("%s/%s", warm, e->d_name);
+		if (e->d_name[0] == '.' && len > 5 && !strcmp(e->d_name + len - 5, ".gone"))
+			dir_remove(path, NULL);
+		if (!strncmp(e->d_name, "failed", 6) && !stat(path, &st) && time(NULL) - st.st_mtime > AGAIN_S)
+			unlink(path);
+		if (e->d_name[0] < '1' || e->d_name[0] > '9' || stat(path, &st))
+			continue;
+		all = xrealloc(all, (*n + 1) * sizeof *all);
+		all[(*n)++] = (struct old){take(path), st.st_mtime};
+	}
+	if (d)
+		closedir(d);
+	if (*n)
+		qsort(all, *n, sizeof *all, by_use);
+	return all;
+}
+
+void warm_collect(const char *dir)
+{
+	size_t n;
+	CLEAN_FREE char *warm = xasprintf("%s/warm", dir);
+	struct old *all = load_all(warm, &n);
+	for (size_t i = 0; i < n; i++) {
+		time_t since = time(NULL) - all[i].used;
+		if (since > UNUSED_S || (i >= KEPT && since > STARTING_S))
+			take_away(all[i].path);
+		free(all[i].path);
+	}
+	free(all);
+}
+
 /* ---- a process that makes one ---- */
 
-static bool failed_lately(const char *dir)
+static bool failed_lately(const char *dir, const char *kind)
 {
 	struct stat st;
-	CLEAN_FREE char *path = xasprintf("%s/warm/failed", dir);
+	CLEAN_FREE char *path = xasprintf("%s/warm/failed-%s", dir, kind);
 	return !stat(path, &st) && time(NULL) - st.st_mtime < AGAIN_S;
 }
 
@@ -122,9 +221,11 @@ void warm_begin(const struct sandbox_spec *spec, const char *dir)
 {
 	struct sandbox_size size;
 	struct err err = ERR_INIT;
-	if (sandbox_size(spec->size, &size) || failed_lately(dir))
+	warm_collect(dir);
+	CLEAN_FREE char *kind = sandbox_size(spec->size, &size) ? NULL : kind_of(dir, &size);
+	if (!kind || failed_lately(dir, kind))
 		return;
-	CLEAN_FREE char *found = find(dir, &size);
+	CLEAN_FREE char *found = find(dir, kind);
 	CLEAN_FREE char *warm = xasprintf("%s/warm", dir);
 	CLEAN_FREE char *log = xasprintf("%s/warm/log", dir);
 	CLEAN_FREE char *life = sandbox_life(spec->paths, spec->id);
@@ -181,12 +282,11 @@ static int prepare(const struct paths *paths, const atomic_bool *over, struct er
 }
 
 /* The two files alone, into a folder that nobody has used. */
-static int publish(const struct paths *paths, const char *dir, const struct sandbox_size *size, struct err *err)
+static int publish(const struct paths *paths, const char *dir, const char *kind, struct err *err)
 {
 	static const char *const parts[] = {"disk.qcow2", KEEPER_MEMORY};
 	CLEAN_FREE char *tmp = xasprintf("%s/publish", paths->state);
-	CLEAN_FREE char *to = xasprintf("%s/warm/%dx%d-%012llx", dir, size->cpus, size->memory_mib,
-					(unsigned long long)clock_real_ms());
+	CLEAN_FREE char *to = xasprintf("%s/warm/%s-%012llx", dir, kind, (unsigned long long)clock_real_ms());
 	int rc = dir_make(tmp, 0755, err);
 	for (size_t i = 0; !rc && i < ARRAY_LEN(parts); i++) {
 		CLEAN_FREE char *from = vm_file(paths, WORK_ID, parts[i]);
@@ -196,20 +296,28 @@ static int publish(const struct paths *paths, const char *dir, const struct sand
 	return rc ? rc : file_rename(tmp, to, err);
 }
 
-static int make(const struct sandbox_spec *spec, const char *dir, struct err *err)
+/* Its disk lies on what is in dir; a new image may have been built meanwhile. */
+static int is_of(const struct paths *paths, const char *dir, struct err *err)
 {
-	struct sandbox_size size;
-	int rc = sandbox_size(spec->size, &size);
-	CLEAN_FREE char *found = rc ? NULL : find(dir, &size);
-	if (rc || found)
-		return rc;
-	rc = sandbox_up(spec, err);
+	CLEAN_FREE char *note = vm_file(paths, WORK_ID, "image");
+	CLEAN_FREE char *its = first_line(note);
+	CLEAN_FREE char *image = image_of(dir);
+	return its && !strcmp(its, image) ? 0 : err_set(err, ESTALE, "there is a newer base image");
+}
+
+static int make(const struct sandbox_spec *spec, const char *dir, const char *kind, struct err *err)
+{
+	CLEAN_FREE char *found = find(dir, kind);
+	if (found)
+		return 0;
+	int rc = sandbox_up(spec, err);
+	rc = rc ? rc : is_of(spec->paths, dir, err);
 	if (!rc)
 		rc = prepare(spec->paths, spec->cancel, err);
 	if (!rc)
 		rc = sandbox_hibernate(spec->paths, "vm", WORK_ID, err);
 	if (!rc)
-		rc = publish(spec->paths, dir, &size, err);
+		rc = publish(spec->paths, dir, kind, err);
 	struct err ignored = ERR_INIT;
 	sandbox_destroy(spec->paths, "vm", WORK_ID, &ignored);
 	return rc;
@@ -230,16 +338,18 @@ static int lock_work(const char *dir, const char *work, struct err *err)
 int warm_main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
-	if (argc < 5)
+	struct sandbox_size size;
+	if (argc < 5 || sandbox_size(argv[3], &size))
 		return 64;
+	CLEAN_FREE char *kind = kind_of(argv[0], &size);
 	CLEAN_FREE char *work = xasprintf("%s/warm/work", argv[0]);
-	CLEAN_FREE char *failed = xasprintf("%s/warm/failed", argv[0]);
+	CLEAN_FREE char *failed = xasprintf("%s/warm/failed-%s", argv[0], kind ? kind : "");
 	CLEAN_FREE char *image = xasprintf("%s/image", argv[0]); /* a template's folder has it */
 	CLEAN_FREE char *self = realpath("/proc/self/exe", NULL);
 	struct paths paths = {.state = work, .cache = argv[1], .runtime = work, .config = argv[2], .self = self};
 	struct watch w = {.fd = unix_connect(argv[4], &err)};
 	pthread_t thread;
-	if (close(KEEPER_STATUS_FD) || w.fd < 0 || pthread_create(&thread, NULL, watch, &w))
+	if (close(KEEPER_STATUS_FD) || !kind || w.fd < 0 || pthread_create(&thread, NULL, watch, &w))
 		return 1;
 	pthread_detach(thread);
 	CLEAN_FD int lock = lock_work(argv[0], work, &err);
@@ -256,7 +366,7 @@ int warm_main(int argc, char **argv)
 				    .cancel = &w.over,
 				    .progress = on_progress};
 	sandbox_destroy(&paths, "vm", WORK_ID, NULL);
-	int rc = make(&spec, argv[0], &err);
+	int rc = make(&spec, argv[0], kind, &err);
 	if (rc)
 		log_warn("no warm start was made: %s", err.text);
 	if (rc && !atomic_load(&w.over))
