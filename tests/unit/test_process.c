@@ -1,9 +1,11 @@
 /* Processes that outlive their starter: what they inherit, and how they are told apart. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,6 +99,61 @@ TEST(holders_of_a_lock)
 	waitpid(elsewhere, &status, 0);
 	unlink(path);
 	unlink(other);
+}
+
+/* A child with a descriptor on a mount that it never serves; 0: it cannot make one here. */
+static pid_t dead_mount(const char *dir)
+{
+	int ready[2], ok = 0;
+	if (pipe(ready))
+		return 0;
+	pid_t pid = fork();
+	if (!pid) {
+		char options[100];
+		int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+		snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
+		ok = fuse >= 0 && !unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+		     !mount("dead", dir, "fuse", MS_NOSUID | MS_NODEV, options) && open(dir, O_PATH | O_CLOEXEC) >= 0;
+		(void)!write(ready[1], &ok, sizeof ok);
+		for (;;)
+			pause();
+	}
+	if (read(ready[0], &ok, sizeof ok) != sizeof ok)
+		ok = 0;
+	close(ready[0]);
+	close(ready[1]);
+	if (ok)
+		return pid;
+	if (pid > 0) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	return 0;
+}
+
+/* The descriptors of strangers are no reason to wait for those who serve them. */
+TEST(a_mount_that_does_not_answer)
+{
+	char path[] = "/tmp/test-process-XXXXXX", dir[] = "/tmp/test-process-XXXXXX";
+	CLEAN_FD int fd = mkstemp(path);
+	int status = -1;
+	CHECK(fd >= 0 && mkdtemp(dir));
+	pid_t dead = dead_mount(dir), looks = dead ? fork() : 0;
+	if (dead && !looks)
+		_exit(process_kill_holders(path));
+	if (dead) {
+		for (int64_t end = clock_mono_ms() + 60000; clock_mono_ms() < end; clock_sleep_ms(10))
+			if (waitpid(looks, &status, WNOHANG))
+				break;
+		CHECK_INT(status, 0);
+		kill(looks, SIGKILL);
+		kill(dead, SIGKILL); /* and the mount is gone */
+		waitpid(dead, &status, 0);
+	} else {
+		printf("# no mount can be made here\n");
+	}
+	unlink(path);
+	rmdir(dir);
 }
 
 /* The detached shell says all about itself on descriptor 3. */
