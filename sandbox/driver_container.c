@@ -261,9 +261,34 @@ static int find_image(const struct sandbox_spec *spec, char **dir, struct err *e
 	return 0;
 }
 
+/* As a template has it: what lies above the image's tree is copied. */
+static int create_from(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	CLEAN_FREE char *from = xasprintf("%s/root", spec->template),
+			*its_image = xasprintf("%s/image", spec->template),
+			*its_kind = xasprintf("%s/kind", spec->template), *image = note_of(its_image),
+			*kind = note_of(its_kind);
+	CLEAN_FD int hold = image_hold(spec->paths, err);
+	if (hold < 0)
+		return hold;
+	if (!image || !kind || !file_exists(from))
+		return err_set(err, ENOENT, "the template %s is gone", spec->template);
+	if (!file_exists(image))
+		return err_set(err, ENOENT, "the base image %s of the template %s is gone", image, spec->template);
+	int rc = note(p->image, image, err);
+	rc = rc ? rc : image_use(image, p->folder, err);
+	rc = rc ? rc : note(p->kind, kind, err);
+	rc = rc ? rc : remove_trees(p, trees, err);
+	rc = rc ? rc : remove_trees(p, (const char *const[]){"root.copy", NULL}, err);
+	rc = rc ? rc : make_dirs(p, (const char *const[]){"work", "mnt", NULL}, err);
+	return rc ? rc : sandbox_copy_tree(from, p->root, spec->cancel, err);
+}
+
 /* Makes the sandbox while nobody can remove the image. */
 static int create(const struct sandbox_spec *spec, const struct place *p, struct err *err)
 {
+	if (spec->template)
+		return create_from(spec, p, err);
 	CLEAN_FREE char *dir = NULL, *tree = NULL;
 	int rc = find_image(spec, &dir, err);
 	CLEAN_FD int hold = rc ? -1 : image_hold(spec->paths, err);
@@ -461,6 +486,30 @@ static int copy(const struct sandbox_copy *c, struct err *err)
 	return rc ? rc : sandbox_copy_tree(source, target, c->cancel, err);
 }
 
+/* root/ comes there last. */
+static int save(const struct paths *paths, int64_t id, const char *folder, bool *alone, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	CLEAN_FREE char *to = xasprintf("%s/root", folder), *its_image = xasprintf("%s/image", folder),
+			*its_kind = xasprintf("%s/kind", folder), *image = note_of(p.image), *kind = note_of(p.kind);
+	*alone = true;
+	if (!file_exists(p.root))
+		return file_exists(to) ? 0 : err_set(err, ENOENT, "the container %lld has no disk", (long long)id);
+	CLEAN_FD int turn = take_turn(&p, NULL, err);
+	if (turn < 0)
+		return turn;
+	if (runs(&p) || !gone(&p, GONE_MS))
+		return err_set(err, EBUSY, "the container %lld runs: it has to be down to be saved", (long long)id);
+	if (!image || !kind)
+		return err_set(err, EIO, "%s is damaged", p.folder);
+	CLEAN_FD int hold = image_hold(paths, err);
+	int rc = hold < 0 ? hold : dir_make(folder, 0700, err);
+	rc = rc ? rc : note(its_image, image, err);
+	rc = rc ? rc : note(its_kind, kind, err);
+	rc = rc ? rc : image_use(image, folder, err);
+	return rc ? rc : sandbox_move(p.root, to, err);
+}
+
 static void describe(enum sandbox_state s, char out[64])
 {
 	static const char *const words[] = {"container none", "container down", "container running"};
@@ -474,4 +523,5 @@ const struct driver driver_container = {.kind = "container",
 					.down = down,
 					.destroy = destroy,
 					.copy = copy,
-					.describe = describe};
+					.describe = describe,
+					.save = save};

@@ -1,8 +1,8 @@
 #!/bin/sh
 # kill -9 of the daemon at each step of a template. After `berthfs mount` again the session is answered, the template is
-# whole, and nothing of its build is left. KIND=vm: the same with VMs.
+# whole, and nothing of its build is left. KIND=vm, KIND=container: the same with those.
 . "$(dirname "$0")/../lib.sh"
-[ "${KIND:-dir}" = vm ] && use_vm
+[ "${KIND:-dir}" = dir ] || use_image "$KIND"
 
 mkdir "$P/.agents"
 printf 'echo setting up\necho made >>made\n' >"$P/.agents/setup"

@@ -1,4 +1,4 @@
-# A project with lockfiles is set up in a template (KIND: dir or vm): npm and pip fetch what they list from stand-ins on
+# A project with lockfiles is set up in a template (KIND: dir, vm or container): npm and pip fetch what they list from stand-ins on
 # loopback, by the gateway's proxy, with a token of the build's own; the sessions have it all and no such network.
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -7,13 +7,13 @@ import base64, glob, hashlib, http.server, io, shutil, socketserver, tarfile, zi
 
 KIND = os.environ.get("KIND", "dir")
 WITH = os.environ.get("WITH", "npm pip").split()
-SLOW = 900 if KIND == "vm" else 300
+SLOW = 300 if KIND == "dir" else 900
 if KIND == "dir" and not shutil.which("npm"):
     print("skip templates: npm is not on this machine")
     sys.exit(0)
 gw = Instance()
 M, P, FILES = gw.dir + "/m", gw.dir + "/project", gw.dir + "/files"
-if KIND == "vm":
+if KIND != "dir":
     gw.env["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
 gw.env.update(GIT_CONFIG_GLOBAL=gw.dir + "/gitconfig", GIT_CONFIG_NOSYSTEM="1")
 for name in [n for n in gw.env if n.lower().startswith(("npm_config", "pip_"))]:
