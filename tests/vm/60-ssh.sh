@@ -135,6 +135,16 @@ within 60 grep -q "^vm down" "$S/box/sandbox" || not_ok "down"
 equal "a sandbox that is down is started" "$(into cat a.txt 2>/dev/null)" hello
 equal "by plain ssh as well" "$(client ssh box.berth 'cat project/new.txt')" "by sshfs"
 
+# ---- a session that begins as another one: the server of its copy has a key of its own, and none of the other's
+(cd "$P" && printf -- '---\nfrom: box\n---\nhi\n' >"$S/new/copy") && timeout 300 cat "$S/copy/wait/idle" >/dev/null
+key() { "$BERTHFS" ssh "$1" 'sudo sh -c "dropbearkey -y -f /var/lib/berthfs/ssh/host-* | grep ^ssh-"; cat /etc/machine-id' 2>/dev/null; }
+check "it tells its key" [ "$(key copy | wc -l)" = 2 ]
+equal "a copy shares no key and no id" "$({ key box; key copy; } | sort | uniq -d)" ""
+equal "nor a key to come in with" "$(cat "$T"/state/berthfs/sandboxes/*/ssh/id.pub | sort | uniq -d)" ""
+equal "and keeps none of the other's" "$("$BERTHFS" ssh copy 'sudo ls /var/lib/berthfs/ssh; wc -l <~/.ssh/authorized_keys' | tr '\n' ' ')" "host-$(cat "$S/copy/id") 1 "
+echo 'destroy force' >"$S/copy/ctl"
+within 60 test ! -e "$S/copy" || not_ok "the copy ends"
+
 # ---- without a daemon
 (client ssh box.berth 'echo begun; sleep 1000' >"$T/long"; echo $? >"$T/long.code") &
 own $!
