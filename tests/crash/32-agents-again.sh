@@ -19,10 +19,12 @@ echo '{"type":"system","subtype":"init","session_id":"'$talk'"}'
 tail -n 1 <<<"$prompt" >>"$HOME/$talk"
 [[ $prompt == *fail* ]] && { echo "it went wrong here" >&2; exit 3; }
 echo line >>"$HOME/project/b" && cd "$HOME/project" && git add b && git commit -qm "$(wc -l <b)"
+[[ $prompt == *zz-stay* ]] && { echo '{"type":"assistant","message":{"content":[{"type":"text","text":"I begin"}]}}'; while [ -e "$HOLD" ]; do sleep 0.1; done; }
 said=$(paste -sd ' ' "$HOME/$talk")
 echo '{"type":"assistant","message":{"content":[{"type":"text","text":"'$said'"}]}}'
 echo '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"usage":{"input_tokens":100,"output_tokens":10}}'
 END2
+sed -i "s,\"\$HOLD\",\"$T/hold\"," "$T/bin/claude" # variables of the daemon do not reach the sandbox
 chmod +x "$T/bin/claude"
 
 new() { (cd "$P" && printf -- '---\nagent: claude\n---\n%s\n' "$2" >"$S/new/$1"); }
@@ -88,6 +90,19 @@ ctl u snapshot
 tells u ten "one three five six eight nine ten"
 ctl u "restore 1"
 tells u eleven "one three five six eight nine eleven"
+
+# ---- as one whose agent works just now: it knows what was asked there, and answers what is asked here alone
+touch "$T/hold"
+new w one && idle w
+echo "zz-stay" >>"$S/w/input"
+begun() { grep -q zz-stay "$T/state/berthfs/sandboxes/$(cat "$S/w/id")"/home/talk-*; }
+check "an agent works" within 100 begun
+from v w two
+within 100 grep -q "the sandbox is ready" "$S/v/log" || not_ok "one begins as it"
+rm "$T/hold"
+idle v && idle w
+answer_is v "one zz-stay two" "a session that begins while its agent works"
+answer_is w "one zz-stay" "which goes on there"
 
 # ---- killed at each step
 stop
