@@ -37,7 +37,7 @@ static int state_fn(struct tx *tx, struct session *s, void *arg, struct err *err
 static int show_state(struct worker *w, enum sandbox_state state, struct err *err)
 {
 	char line[64];
-	sandbox_describe(w->s->sandbox, state, line);
+	sandbox_describe(w->b->paths, w->s->sandbox, w->id, state, line);
 	/* w->s may be older than what the thread that looks at sandboxes has found meanwhile */
 	bool same = db_int(w->db, 0, "SELECT 1 FROM sessions WHERE id=? AND sandbox_state=?", "it", w->id, line);
 	return same ? 0 : worker_commit(w, state_fn, line, err);

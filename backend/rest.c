@@ -151,6 +151,7 @@ static const char *state_word(enum sandbox_state state)
 }
 
 struct rested {
+	const struct paths *paths;
 	enum sandbox_state state;
 	const char *why; /* for the log, or NULL */
 };
@@ -159,7 +160,7 @@ static int rested_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 {
 	const struct rested *r = arg;
 	char line[64];
-	sandbox_describe(s->sandbox, r->state, line);
+	sandbox_describe(r->paths, s->sandbox, s->id, r->state, line);
 	CLEAN_FREE char *words =
 		xasprintf("sandbox %s%s%s", state_word(r->state), r->why ? ": " : "", r->why ? r->why : "");
 	if (strcmp(s->sandbox_state, line))
@@ -283,7 +284,7 @@ static int act(struct worker *w, struct rest *k, enum idle_act what, struct err 
 		return worker_commit(w, asked_fn, k, err);
 	}
 	CLEAN_FREE char *words = xasprintf("nothing was asked of it for the time of %s", setting_of(what));
-	struct rested r = {sandbox_state(w->b->paths, k->kind, w->id), words};
+	struct rested r = {w->b->paths, sandbox_state(w->b->paths, k->kind, w->id), words};
 	return worker_commit(w, rested_fn, &r, err);
 }
 
@@ -400,7 +401,8 @@ int lower_step(struct worker *w, struct err *err)
 	}
 	if (rc == -ECANCELED && atomic_load(&w->halt))
 		return rc; /* the next daemon goes on with it */
-	l.rested = (struct rested){sandbox_state(w->b->paths, kind, w->id), l.why.code ? l.why.text : "by ctl"};
+	l.rested = (struct rested){w->b->paths, sandbox_state(w->b->paths, kind, w->id),
+				   l.why.code ? l.why.text : "by ctl"};
 	l.same = wish == SANDBOX_RUNNING;
 	return worker_commit(w, lowered_fn, &l, err);
 }
@@ -421,7 +423,7 @@ static int closing_tx(struct tx *tx, void *arg, struct err *err)
 
 static void close_one(struct backend *b, struct rest *k, int ms)
 {
-	struct closing c = {k->id, {SANDBOX_PAUSED, "the daemon ends"}};
+	struct closing c = {k->id, {b->paths, SANDBOX_PAUSED, "the daemon ends"}};
 	if (sandbox_state(b->paths, k->kind, k->id) != SANDBOX_RUNNING)
 		return;
 	ask(b, k, ms);

@@ -177,6 +177,7 @@ int snapshot_step(struct worker *w, struct err *err)
 /* ---- restore ---- */
 
 struct restored {
+	const struct paths *paths;
 	int64_t k, entries, unsynced, plan_seq, plan_size, answer_seq, answer_size, question_size;
 	char *head, *base_branch, *base_commit;
 };
@@ -260,7 +261,7 @@ static int restored_fn(struct tx *tx, struct session *s, void *arg, struct err *
 	session_set(&s->head, r->head);
 	session_set(&s->base_branch, r->base_branch);
 	session_set(&s->base_commit, r->base_commit);
-	sandbox_describe(s->sandbox, SANDBOX_DOWN, line);
+	sandbox_describe(r->paths, s->sandbox, s->id, SANDBOX_DOWN, line);
 	session_set(&s->sandbox_state, line);
 	s->restoring = 0;
 	return rc ? rc : session_event(tx, s, EVENT_SAVED, NULL, err);
@@ -314,7 +315,7 @@ static int restore(struct worker *w, struct restored *r, struct err *err)
 int restore_step(struct worker *w, struct err *err)
 {
 	struct err why = ERR_INIT;
-	CLEAN_RESTORED struct restored r = {0};
+	CLEAN_RESTORED struct restored r = {.paths = w->b->paths};
 	int rc = restore(w, &r, &why);
 	if (rc == -ECANCELED || rc == -ESHUTDOWN)
 		return rc;

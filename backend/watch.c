@@ -55,7 +55,7 @@ static void correct(struct watch *w, const char *kind, struct found *f)
 {
 	CLEAN_FREE char *was = xstrdup(f->line);
 	f->was = was;
-	sandbox_describe(kind, sandbox_state(w->b->paths, kind, f->id), f->line);
+	sandbox_describe(w->b->paths, kind, f->id, sandbox_state(w->b->paths, kind, f->id), f->line);
 	if (strcmp(f->line, was))
 		store_try(w->b->store, found_fn, f, NULL);
 }
@@ -69,7 +69,7 @@ static void look_at(struct watch *w, struct rows *r)
 		CLEAN_FREE char *was = xstrdup(row_text(r, 2));
 		struct found f = {.id = row_int(r, 0), .was = was};
 		const char *kind = row_text(r, 1);
-		sandbox_describe(kind, sandbox_state(w->b->paths, kind, f.id), f.line);
+		sandbox_describe(w->b->paths, kind, f.id, sandbox_state(w->b->paths, kind, f.id), f.line);
 		if (!strcmp(f.line, was) || store_try(w->b->store, found_fn, &f, NULL))
 			continue;
 		correct(w, kind, &f);

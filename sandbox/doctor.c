@@ -60,8 +60,8 @@ static void kvm(const struct out *o)
 	}
 	bool works = kvm_works(o->paths, im.dir, &why);
 	say(o, true, "kvm",
-	    works ? "works here (%s); VMs do not use it yet: software emulation (tcg)"
-		  : "does not work here: %s; VMs use software emulation (tcg)",
+	    works ? "works here: %s"
+		  : "does not work here: %s; VMs use software emulation (tcg), some ten times slower",
 	    buf_str(&why));
 	image_release(&im);
 }

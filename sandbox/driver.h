@@ -18,7 +18,7 @@ struct driver {
 	int (*hibernate)(const struct paths *paths, int64_t id, struct err *err); /* or NULL */
 	int (*destroy)(const struct paths *paths, int64_t id, struct err *err);
 	int (*copy)(const struct sandbox_copy *c, struct err *err); /* or NULL */
-	void (*describe)(enum sandbox_state state, char out[64]);
+	void (*describe)(const struct paths *paths, int64_t id, enum sandbox_state state, char out[64]);
 	int (*save)(const struct paths *paths, int64_t id, const char *folder, bool *alone, struct err *err);
 	int (*ssh)(const struct paths *paths, int64_t id, struct err *err); /* NULL: there is none inside */
 };

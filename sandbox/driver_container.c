@@ -510,7 +510,7 @@ static int save(const struct paths *paths, int64_t id, const char *folder, bool 
 	return rc ? rc : sandbox_move(p.root, to, err);
 }
 
-static void describe(enum sandbox_state s, char out[64])
+static void describe(const struct paths *paths, int64_t id, enum sandbox_state s, char out[64])
 {
 	static const char *const words[] = {"container none", "container down", "container running"};
 	snprintf(out, 64, "%s", words[s]);

@@ -224,12 +224,12 @@ static int save(const struct paths *paths, int64_t id, const char *folder, bool 
 	return rc ? rc : sandbox_move(p.home, to, err);
 }
 
-static void describe(enum sandbox_state s, char out[64])
+static void describe(const struct paths *paths, int64_t id, enum sandbox_state s, char out[64])
 {
 	snprintf(out, 64, "dir %s", s == SANDBOX_NONE ? "none" : s == SANDBOX_DOWN ? "down" : "running");
 }
 
-static void describe_host(enum sandbox_state s, char out[64])
+static void describe_host(const struct paths *paths, int64_t id, enum sandbox_state s, char out[64])
 {
 	snprintf(out, 64, "host %s", s == SANDBOX_NONE ? "none" : s == SANDBOX_DOWN ? "down" : "running");
 }

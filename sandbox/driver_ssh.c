@@ -340,7 +340,7 @@ static int destroy(const struct paths *paths, int64_t id, struct err *err)
 	return rc ? rc : dir_remove(p.folder, err);
 }
 
-static void describe(enum sandbox_state s, char out[64])
+static void describe(const struct paths *paths, int64_t id, enum sandbox_state s, char out[64])
 {
 	snprintf(out, 64, "ssh %s", s == SANDBOX_RUNNING ? "running" : s == SANDBOX_NONE ? "none" : "down");
 }

@@ -23,10 +23,12 @@
 #include "image.h"
 #include "jail.h"
 #include "keeper.h"
+#include "kvm.h"
 #include "net.h"
 #include "process.h"
 #include "qemu.h"
 #include "template.h"
+#include "vm_disk.h"
 #include "vm_talk.h"
 #include "warm.h"
 
@@ -41,8 +43,6 @@
 #define SAVE_MS	      300000 /* a large memory to a slow disk */
 #define TAIL_LINES    20
 
-/* ---- making and starting ---- */
-
 static int possible(struct err *err)
 {
 	static const struct {
@@ -55,138 +55,34 @@ static int possible(struct err *err)
 	return 0;
 }
 
-static int make_overlay(const char *base, const char *disk, struct err *err)
-{
-	CLEAN_FREE char *tmp = xasprintf("%s.new", disk);
-	CLEAN_BUF struct buf out = BUF_INIT;
-	const char *argv[] = {"qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", tmp, NULL};
-	unlink(tmp);
-	int rc = child_run(&(struct child){.argv = argv, .out = &out, .errout = &out, .timeout_ms = 60000}, err);
-	if (rc > 0)
-		rc = err_set(err, strstr(buf_str(&out), "No space left") ? ENOSPC : EIO,
-			     "cannot make the VM's disk: %s", buf_str(&out));
-	CLEAN_FD int fd = rc ? -1 : open(tmp, O_RDONLY | O_CLOEXEC);
-	if (!rc && (fd < 0 || fsync(fd) || rename(tmp, disk)))
-		rc = err_sys(err, errno, "cannot make the VM's disk");
-	if (rc)
-		unlink(tmp);
-	return rc;
-}
+/* ---- starting ---- */
 
-/* The folder with the disk that an overlay lies on; malloc'd. */
-static char *base_folder(const char *image, const char *bases)
-{
-	return *bases ? xstrndup(bases, strcspn(bases, "\n")) : xstrdup(image);
-}
+/* What a VM starts from, and on. */
+struct begin {
+	const char *from; /* a file of memory, or NULL */
+	const char *once; /* the file that has to be gone before the guest goes on; if it is not `from`, that is there
+			     for others, too */
+	bool kvm;
+};
 
-/* The image folder is noted before the disk is there, and counts as used from then on. bases: see keeper.h; the first
- * of them holds the backing file. */
-static int make_disk(const struct sandbox_spec *spec, const char *image, const char *bases, struct err *err)
+static void options(const struct sandbox_spec *spec, const struct begin *how, const char **argv)
 {
-	struct sandbox_size size;
-	CLEAN_FREE char *warm = vm_file(spec->paths, spec->id, WARM_SAVED);
-	CLEAN_FREE char *folder = vm_folder(spec->paths, spec->id);
-	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "image");
-	CLEAN_FREE char *disk = vm_file(spec->paths, spec->id, "disk.qcow2");
-	CLEAN_FREE char *line = xasprintf("%s\n", image);
-	CLEAN_FREE char *list = vm_file(spec->paths, spec->id, "bases");
-	CLEAN_FREE char *base = base_folder(image, bases);
-	CLEAN_FREE char *base_disk = xasprintf("%s/disk.qcow2", base);
-	int rc = file_write(note, line, strlen(line), 0600, err);
-	if (!rc)
-		rc = image_use(image, folder, err);
-	if (!rc)
-		rc = file_write(list, bases, strlen(bases), 0600, err);
-	if (rc)
-		return rc;
-	/* whatever keeps it from being a copy, it can be an empty one */
-	if (!spec->pristine && !sandbox_size(spec->size, &size) && !warm_copy(base, &size, disk, warm, NULL))
-		return 0;
-	return make_overlay(base_disk, disk, err);
-}
-
-static int create_from(const struct sandbox_spec *spec, struct err *err)
-{
-	CLEAN_FREE char *image = NULL;
-	CLEAN_BUF struct buf bases = BUF_INIT;
-	CLEAN_FD int hold = image_hold(spec->paths, err);
-	if (hold < 0)
-		return hold;
-	int rc = template_bases(spec->template, &image, &bases, err);
-	return rc ? rc : make_disk(spec, image, buf_str(&bases), err);
-}
-
-/* Builds the base image if there is none, and makes the disk while nobody can remove the image. */
-static int create(const struct sandbox_spec *spec, struct err *err)
-{
-	if (spec->template)
-		return create_from(spec, err);
-	for (int tries = 0;; tries++) {
-		struct image im = {0};
-		CLEAN_FD int hold = image_hold(spec->paths, err);
-		if (hold < 0)
-			return hold;
-		int rc = image_current(spec->paths, &im, err);
-		if (!rc) {
-			rc = make_disk(spec, im.dir, "", err);
-			image_release(&im);
-			return rc;
-		}
-		if (rc != -ENOENT || tries == 2)
-			return rc;
-		fd_close(&hold);
-		sandbox_say(spec, "there is no base image yet: building it");
-		rc = image_build(spec->paths, false, spec->cancel, spec->progress, spec->arg, err);
-		if (rc)
-			return rc;
+	const char *const flags[][2] = {{"--spare", spec->pristine ? "yes" : NULL},
+					{"--kvm", how->kvm ? "yes" : NULL},
+					{"--restore", how->from},
+					{"--once", how->once},
+					{"--clone", how->from && strcmp(how->from, how->once) != 0 ? "yes" : NULL}};
+	for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+		if (!flags[i][1])
+			continue;
+		*argv++ = flags[i][0];
+		*argv++ = flags[i][1];
 	}
+	*argv = NULL;
 }
 
-static int image_of(const struct sandbox_spec *spec, char **dir, struct err *err)
-{
-	CLEAN_BUF struct buf b = BUF_INIT;
-	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "image");
-	int rc = file_read(note, &b, 4096, err);
-	if (rc)
-		return rc;
-	*dir = xstrndup(buf_str(&b), strcspn(buf_str(&b), "\n"));
-	if (file_exists(*dir))
-		return 0;
-	rc = err_set(err, ENOENT, "the base image that this VM's disk was made from is gone: %s", *dir);
-	free(take(*dir));
-	return rc;
-}
-
-/* Templates may be taken out of the cache by whoever clears that. */
-static int bases_there(const struct sandbox_spec *spec, struct err *err)
-{
-	CLEAN_BUF struct buf bases = BUF_INIT;
-	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "bases");
-	file_read(note, &bases, 65536, NULL);
-	char *rest = bases.n ? bases.p : NULL;
-	for (char *line; (line = strsep(&rest, "\n"));)
-		if (*line && !file_exists(line))
-			return err_set(err, ENOENT, "the template that this VM's disk was made from is gone: %s", line);
-	return 0;
-}
-
-/* The folder with the disk that the VM's disk lies on; malloc'd. */
-static int base_of(const struct sandbox_spec *spec, char **dir, struct err *err)
-{
-	CLEAN_BUF struct buf bases = BUF_INIT;
-	CLEAN_FREE char *image = NULL;
-	CLEAN_FREE char *note = vm_file(spec->paths, spec->id, "bases");
-	int rc = image_of(spec, &image, err);
-	if (rc)
-		return rc;
-	file_read(note, &bases, 65536, NULL); /* none: the image alone */
-	*dir = base_folder(image, buf_str(&bases));
-	return 0;
-}
-
-/* Starts a keeper and waits until its QEMU runs. from: a file of memory that it starts from, or NULL; once: the file
- * that has to be gone before the guest goes on. If that is another one, from is there for others, too. */
-static int start(const struct sandbox_spec *spec, const char *from, const char *once, struct err *err)
+/* Starts a keeper and waits until its QEMU runs. */
+static int start(const struct sandbox_spec *spec, const struct begin *how, struct err *err)
 {
 	struct sandbox_size size;
 	CLEAN_FREE char *image = NULL;
@@ -195,8 +91,8 @@ static int start(const struct sandbox_spec *spec, const char *from, const char *
 	if (rc)
 		return err_set(err, -rc, "there is no size %s: mini, small or large", spec->size);
 	rc = vm_note_socket(spec->paths, spec->id, err);
-	rc = rc ? rc : bases_there(spec, err);
-	rc = rc ? rc : image_of(spec, &image, err);
+	rc = rc ? rc : vm_disk_bases(spec, err);
+	rc = rc ? rc : vm_disk_image(spec, &image, err);
 	rc = rc ? rc : image_initrd(image, &initrd, err);
 	if (rc)
 		return rc;
@@ -206,35 +102,23 @@ static int start(const struct sandbox_spec *spec, const char *from, const char *
 	CLEAN_FREE char *host = sandbox_host(spec->name);
 	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus);
 	CLEAN_FREE char *mib = xasprintf("%d", size.memory_mib);
-	const char *argv[] = {paths_program(spec->paths),
-			      KEEPER_VERB,
-			      "--folder",
-			      folder,
-			      "--vmlinux",
-			      vmlinux,
-			      "--initrd",
-			      initrd,
-			      "--host",
-			      host,
-			      "--cpus",
-			      cpus,
-			      "--memory",
-			      mib,
-			      [24] = NULL};
-	size_t n = 14;
-	if (spec->pristine) {
-		argv[n++] = "--spare";
-		argv[n++] = "yes";
-	}
-	if (from) {
-		const char *const more[] = {"--restore", from, "--once", once};
-		memcpy(argv + n, more, sizeof more);
-		n += ARRAY_LEN(more);
-	}
-	if (from && strcmp(from, once) != 0) {
-		argv[n++] = "--clone";
-		argv[n++] = "yes";
-	}
+	const char *fixed[] = {paths_program(spec->paths),
+			       KEEPER_VERB,
+			       "--folder",
+			       folder,
+			       "--vmlinux",
+			       vmlinux,
+			       "--initrd",
+			       initrd,
+			       "--host",
+			       host,
+			       "--cpus",
+			       cpus,
+			       "--memory",
+			       mib};
+	const char *argv[ARRAY_LEN(fixed) + 2 * 5 + 1];
+	memcpy(argv, fixed, sizeof fixed);
+	options(spec, how, argv + ARRAY_LEN(fixed));
 	CLEAN_FD int status = process_detach(argv, log, err);
 	if (status < 0)
 		return status;
@@ -295,6 +179,11 @@ static void kill_vm(const struct paths *paths, int64_t id)
 		end_orphans(paths, id);
 }
 
+static bool is_not_run(const struct err *err)
+{
+	return strstr(err->text, KEEPER_NO_KVM) != NULL;
+}
+
 static bool is_not_restored(const struct err *err)
 {
 	return strstr(err->text, KEEPER_NOT_RESTORED) != NULL;
@@ -315,7 +204,7 @@ static int await_boot(const struct sandbox_spec *spec, int64_t deadline, struct 
 		kill_vm(spec->paths, spec->id);
 		return err_set(err, ECANCELED, "starting the VM was stopped");
 	}
-	if (is_not_restored(err))
+	if (is_not_restored(err) || is_not_run(err))
 		return rc;
 	tell_console(spec);
 	if (rc != -ETIMEDOUT)
@@ -354,17 +243,17 @@ static int take_over(const struct sandbox_spec *spec, struct err *err)
 }
 
 /* From a file of memory. 1: that cannot be, and the VM has to boot; why says it. */
-static int begin_from(const struct sandbox_spec *spec, const char *memory, const char *once, int64_t deadline,
-		      struct err *err, char **why)
+static int begin_from(const struct sandbox_spec *spec, const struct begin *how, int64_t deadline, struct err *err,
+		      char **why)
 {
 	struct err e = ERR_INIT;
-	int rc = start(spec, memory, once, &e);
+	int rc = start(spec, how, &e);
 	rc = rc ? rc : await_boot(spec, deadline, &e);
 	if (!rc || !is_not_restored(&e))
 		return rc ? err_set(err, -rc, "%s", e.text) : 0;
 	if (!vm_lock_free(spec->paths, spec->id, STATUS_MS))
 		return err_set(err, EBUSY, "a VM that could not go on from its memory does not end");
-	rc = file_remove(once, err);
+	rc = file_remove(how->once, err);
 	*why = xstrdup(strstr(e.text, KEEPER_NOT_RESTORED) + strlen(KEEPER_NOT_RESTORED));
 	return rc ? rc : 1;
 }
@@ -373,7 +262,9 @@ static int wake(const struct sandbox_spec *spec, const char *memory, int64_t dea
 {
 	CLEAN_FREE char *why = NULL;
 	sandbox_say(spec, "waking the VM");
-	int rc = begin_from(spec, memory, memory, deadline, err, &why);
+	const struct begin how = {
+		.from = memory, .once = memory, .kvm = vm_kvm(spec->paths, spec->id) && vm_disk_kvm(spec)};
+	int rc = begin_from(spec, &how, deadline, err, &why);
 	if (rc == 1)
 		sandbox_say(spec, "the VM boots, what ran in it is lost: its memory cannot be used: %s", why);
 	return rc;
@@ -392,16 +283,39 @@ static int begin_warm(const struct sandbox_spec *spec, const char *note, int64_t
 		return rc;
 	CLEAN_FREE char *memory = xstrndup(buf_str(&b), strcspn(buf_str(&b), "\n"));
 	sandbox_say(spec, "starting the VM, a copy of one that has booted before");
-	rc = begin_from(spec, memory, note, deadline, err, &why);
+	const struct begin how = {.from = memory, .once = note, .kvm = vm_disk_kvm(spec)};
+	rc = begin_from(spec, &how, deadline, err, &why);
 	if (rc != 1)
 		return rc;
 	sandbox_say(spec, "the VM boots: the copied memory cannot be used: %s", why);
-	rc = base_of(spec, &base, err);
+	rc = vm_disk_base(spec, &base, err);
 	if (!rc && !sandbox_size(spec->size, &size))
-		warm_drop(base, &size, memory);
+		warm_drop(base, &size, how.kvm, memory);
 	CLEAN_FREE char *base_disk = xasprintf("%s/disk.qcow2", base);
-	rc = rc ? rc : make_overlay(base_disk, disk, err);
+	rc = rc ? rc : vm_disk_empty(base_disk, disk, err);
 	return rc ? rc : 1;
+}
+
+/* On KVM if that works here. If it then does not, in spite of what was found out about it, nothing of the sandbox has
+ * run yet, and it is emulated, as are all others from then on. */
+static int boot(const struct sandbox_spec *spec, int64_t deadline, struct err *err)
+{
+	CLEAN_FREE char *image = NULL;
+	struct err e = ERR_INIT;
+	sandbox_say(spec, "starting the VM");
+	if (vm_disk_kvm(spec) && !vm_disk_image(spec, &image, NULL)) {
+		int rc = start(spec, &(struct begin){.kvm = true}, &e);
+		rc = rc ? rc : await_boot(spec, deadline, &e);
+		if (!rc || (rc != -ETIMEDOUT && !is_not_run(&e)))
+			return rc ? err_set(err, -rc, "%s", e.text) : 0;
+		kvm_deny(spec->paths, image, e.text);
+		sandbox_say(spec, "%s; the VM is emulated", e.text);
+		if (!vm_lock_free(spec->paths, spec->id, STATUS_MS))
+			return err_set(err, EBUSY, "a VM that does not run does not end");
+		deadline = clock_mono_ms() + spec->boot_timeout_ms;
+	}
+	int rc = start(spec, &(struct begin){0}, err);
+	return rc ? rc : await_boot(spec, deadline, err);
 }
 
 /* From memory, if there is any that can be used, else by booting. */
@@ -415,11 +329,9 @@ static int begin(const struct sandbox_spec *spec, int64_t deadline, struct err *
 				     : 1;
 	if (rc != 1)
 		return rc;
-	sandbox_say(spec, "starting the VM");
-	rc = start(spec, NULL, NULL, err);
-	rc = rc ? rc : await_boot(spec, deadline, err);
-	if (!rc && !spec->pristine && !base_of(spec, &base, NULL))
-		warm_begin(spec, base);
+	rc = boot(spec, deadline, err);
+	if (!rc && !spec->pristine && !vm_disk_base(spec, &base, NULL))
+		warm_begin(spec, base, vm_kvm(spec->paths, spec->id));
 	return rc;
 }
 
@@ -432,7 +344,7 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 	CLEAN_FD int turn = -1;
 	int rc = take_turn(spec, &turn, err);
 	if (!rc && !file_exists(disk))
-		rc = create(spec, err);
+		rc = vm_disk_make(spec, err);
 	if (rc)
 		return rc;
 	rc = net_note(net, spec->net, err);
@@ -568,10 +480,11 @@ static int save(const struct paths *paths, int64_t id, const char *to, bool *alo
 	return template_save(paths, folder, to, alone, err);
 }
 
-static void describe(enum sandbox_state s, char out[64])
+static void describe(const struct paths *paths, int64_t id, enum sandbox_state s, char out[64])
 {
-	static const char *const words[] = {"vm none", "vm down", "vm running tcg", "vm paused", "vm hibernated"};
-	snprintf(out, 64, "%s", words[s]);
+	static const char *const words[] = {"vm none", "vm down", "vm running", "vm paused", "vm hibernated"};
+	bool emulated = s == SANDBOX_RUNNING && !vm_kvm(paths, id);
+	snprintf(out, 64, "%s%s", words[s], emulated ? " tcg" : "");
 }
 
 static int ssh(const struct paths *paths, int64_t id, struct err *err)

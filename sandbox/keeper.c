@@ -44,6 +44,7 @@ struct options {
 	const char *restore; /* file of memory to start from, or NULL */
 	const char *once;    /* file that has to be gone before the guest goes on */
 	const char *clone;   /* others start from that memory, too: the guest gets to be another machine */
+	const char *kvm;     /* not emulated */
 	const char *spare;   /* has only the time that nobody else wants */
 	int cpus, memory_mib;
 };
@@ -57,7 +58,7 @@ static int parse(int argc, char **argv, struct options *o)
 	} known[] = {{"--folder", &o->folder},	 {"--vmlinux", &o->vmlinux}, {"--initrd", &o->initrd},
 		     {"--host", &o->host},	 {"--cpus", &cpus},	     {"--memory", &memory},
 		     {"--restore", &o->restore}, {"--clone", &o->clone},     {"--once", &o->once},
-		     {"--spare", &o->spare}};
+		     {"--spare", &o->spare},	 {"--kvm", &o->kvm}};
 	int i = 0;
 	while (i < argc && argv[i][0] != '-')
 		i++;
@@ -95,12 +96,25 @@ static void mux_changed(void *arg, enum mux_state state, const char *why)
 {
 	struct keeper *k = arg;
 	k->save.live |= state == MUX_LIVE;
+	k->lived |= state == MUX_LIVE;
 	if (state == MUX_LIVE && k->phase == VM_BOOTING && !save_busy(k))
 		keeper_phase(k, VM_RUNNING);
 	else if (state != MUX_LIVE && k->phase == VM_RUNNING)
 		keeper_phase(k, VM_BOOTING);
 	if (state == MUX_DOWN && k->phase != VM_ENDED)
 		log_info("the connection into the VM is gone: %s", why);
+}
+
+/* A processor that KVM cannot go on with stops the guest, and nothing else happens. */
+static void stopped_why(void *arg, const cJSON *result, const struct err *err)
+{
+	struct keeper *k = arg;
+	const char *status = err ? NULL : json_str(result, "status");
+	if (!status || strcmp(status, "internal-error") != 0)
+		return;
+	log_error("QEMU has an internal error: the guest cannot go on");
+	k->broken = true;
+	keeper_kill(k);
 }
 
 static void qmp_event(void *arg, const char *name, const cJSON *data)
@@ -115,6 +129,8 @@ static void qmp_event(void *arg, const char *name, const cJSON *data)
 			k->stalled = true;
 			k->retry_at = clock_mono_ms() + STALL_MS;
 		}
+	} else if (!strcmp(name, "STOP")) {
+		qmp_execute(k->qmp, "query-status", NULL, stopped_why, k);
 	} else if (!strcmp(name, "RESUME")) {
 		k->stalled = false;
 	} else if (!strcmp(name, "MIGRATION") && json_str(data, "status")) {
@@ -183,6 +199,12 @@ static void describe_end(struct keeper *k, int status)
 	else if (save_restoring(k) && k->phase != VM_STOPPING)
 		snprintf(k->ended, sizeof k->ended, KEEPER_NOT_RESTORED "QEMU ended with code %d at %s", signal + 128,
 			 when);
+	else if (k->kvm && !k->lived && k->phase != VM_STOPPING && (k->broken || signal != SIGKILL))
+		snprintf(k->ended, sizeof k->ended, KEEPER_NO_KVM "%s%d at %s",
+			 k->broken ? "an internal error of QEMU, which ended with code " : "QEMU ended with code ",
+			 signal > 0 ? signal + 128 : WEXITSTATUS(status), when);
+	else if (k->broken)
+		snprintf(k->ended, sizeof k->ended, "ended for an internal error of QEMU at %s", when);
 	else if (signal > 0)
 		snprintf(k->ended, sizeof k->ended, "killed by signal %d at %s", signal, when);
 	else if (WEXITSTATUS(status))
@@ -348,6 +370,7 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 	CLEAN_FREE char *pid = xasprintf("%s/keeper.pid", o->folder);
 	CLEAN_FREE char *ended = xasprintf("%s/ended", o->folder);
 	CLEAN_FREE char *self = xasprintf("%d %llu\n", (int)getpid(), process_start(getpid()));
+	CLEAN_FREE char *accel = xasprintf("%s/" KEEPER_ACCEL, o->folder);
 	CLEAN_FREE char *note = xasprintf("%s/bases", o->folder);
 	CLEAN_FREE char *fresh = xasprintf("%s/" KEEPER_FRESH, o->folder);
 	CLEAN_BUF struct buf bases = BUF_INIT;
@@ -360,12 +383,13 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 				 .fresh = file_exists(fresh),
 				 .cpus = o->cpus,
 				 .memory_mib = o->memory_mib,
+				 .kvm = o->kvm != NULL,
 				 .incoming = o->restore != NULL,
 				 .lock_fd = lock};
 	unlink(ended);
 	k->net = xasprintf("%s/net", o->folder);
 	int rc = o->restore ? may_restore(&spec, o->restore, err) : 0;
-	if (!rc && !o->restore)
+	if (!rc && !o->restore && !o->kvm)
 		spec.khz = tsc_khz();
 	save_key(k, &spec);
 	if (!rc && (k->signals = signals_open()) < 0)
@@ -374,6 +398,8 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 		rc = mux_new(MUX_HOST, &mux_ops, k, &k->mux, err);
 	if (!rc)
 		rc = file_write(pid, self, strlen(self), 0600, err);
+	if (!rc)
+		rc = file_write(accel, spec.kvm ? "kvm\n" : "tcg\n", 4, 0600, err);
 	if (!rc)
 		rc = listen_noted(k->folder, &k->socket, &k->listener, err);
 	if (!rc)
@@ -444,6 +470,7 @@ int sandbox_keeper_main(int argc, char **argv)
 		sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
 	k.folder = o.folder;
 	k.host = o.host;
+	k.kvm = o.kvm != NULL;
 	int rc = take_lock(o.folder, &lock, &err);
 	if (!rc)
 		rc = start(&k, &o, lock, &err);

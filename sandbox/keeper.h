@@ -4,12 +4,11 @@
  *	disk.qcow2   the overlay; its backing file is in the image folder, or in that of a template
  *	bases        the folders of templates that the disk lies on, nearest first, one a line; none: only the image
  *	image        the image folder it was made from, one line
- *	fresh        there as long as the disk has the identity of the machine that it was copied from
- *	saves/K.qcow2 copies of the disk: snapshots
  *	lock         flock, held by the keeper and inherited by QEMU: whoever wants to run this disk needs it first
  *	socket       path of the socket that the keeper listens on, one line; SIGHUP makes it read this again
  *	net          the gateway's socket of this sandbox, one line (net.h); none: the guest's net streams are refused
  *	keeper.pid   "PID STARTTIME\n", the keeper (start time: field 22 of /proc/PID/stat)
+ *	accel        what the last start ran on, one line: "kvm" or "tcg"
  *	keeper.log   what keeper and QEMU have to say about themselves; last start only
  *	console.log  the serial console, bounded, last start only
  *	fresh        there as long as the disk has the identity of the machine that it was copied from
@@ -43,5 +42,8 @@
 #define KEEPER_MEMORY	    "memory"
 /* How the words begin with which a VM ends that was to go on from saved memory and has not: it can be booted. */
 #define KEEPER_NOT_RESTORED "its memory cannot be restored: "
-#define KEEPER_FRESH	    "fresh"
-#define KEEPER_STATUS_FD    3 /* the keeper writes "ok\n" or "error WORDS\n" here once QEMU runs, then closes it */
+/* And the same of one that KVM has never got to run: it can be emulated. */
+#define KEEPER_NO_KVM	 "KVM does not run it: "
+#define KEEPER_FRESH	 "fresh"
+#define KEEPER_ACCEL	 "accel"
+#define KEEPER_STATUS_FD 3 /* the keeper writes "ok\n" or "error WORDS\n" here once QEMU runs, then closes it */

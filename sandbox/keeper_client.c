@@ -109,7 +109,8 @@ static void verb_status(struct keeper *k, struct client *c)
 	static const char *const phases[] = {"booting", "running", "saving", "stopping", "ended"};
 	bool up = k->phase == VM_BOOTING || k->phase == VM_RUNNING;
 	const char *word = up && keeper_resting(k) ? "paused" : k->stalled ? "stalled" : phases[k->phase];
-	CLEAN_FREE char *line = xasprintf("%s tcg ssh %d\n", word, mux_streams_of(k->mux, "ssh"));
+	CLEAN_FREE char *line =
+		xasprintf("%s %s ssh %d\n", word, k->kvm ? "kvm" : "tcg", mux_streams_of(k->mux, "ssh"));
 	answer(k, c, "ok", line, strlen(line));
 }
 

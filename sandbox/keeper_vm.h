@@ -36,6 +36,9 @@ struct keeper {
 	bool changed; /* phase or motion has changed and the clients have not been told */
 	bool stalled; /* QEMU stopped the guest, since a write found the host's disk full */
 	struct save save;
+	bool kvm;    /* not emulated */
+	bool lived;  /* the tool daemon was reached once */
+	bool broken; /* QEMU had an internal error, and was killed for it */
 	const char *folder, *host;
 	char *socket; /* path of the listener; malloc'd */
 	char *net;    /* the file that names the gateway's socket; malloc'd */

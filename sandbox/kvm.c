@@ -3,11 +3,13 @@
 #include "kvm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,7 +23,6 @@
 #include "qemu.h"
 #include "tsc.h"
 
-#define DEVICE	   "/dev/kvm"
 #define PROBE_MS   5000 /* a machine where it works needs 0.5 s */
 #define SAID_MAX   65536
 #define BROKEN	   "KVM internal error" /* QEMU says so and goes on for ever */
@@ -65,7 +66,8 @@ bool kvm_probe(const char *accelerator, const char *dir, const char *initrd, int
 	if (getrandom(&random, sizeof random, 0) != sizeof random)
 		return false;
 	snprintf(p.nonce, sizeof p.nonce, "%016" PRIx64, random);
-	CLEAN_FREE char *kernel_words = qemu_kernel_words(tsc_khz());
+	CLEAN_FREE char *open = qemu_elsewhere();
+	CLEAN_FREE char *kernel_words = qemu_kernel_words(kvm ? 0 : tsc_khz());
 	CLEAN_FREE char *line = xasprintf("%s berthfs.probe=%s", kernel_words, p.nonce);
 	const char *const words[] = {QEMU_PROGRAM,
 				     "-M",
@@ -94,7 +96,7 @@ bool kvm_probe(const char *accelerator, const char *dir, const char *initrd, int
 				     "-append",
 				     line,
 				     NULL};
-	jail_begin(&(struct jail){.image = dir, .device = kvm ? DEVICE : NULL}, &jail);
+	jail_begin(&(struct jail){.image = dir, .open = open, .device = kvm ? KVM_DEVICE : NULL}, &jail);
 	for (const char *const *w = words; *w; w++)
 		jail.v[jail.n++] = *w;
 	jail.v[jail.n] = NULL;
@@ -127,29 +129,59 @@ static void state(const char *dir, const char *initrd, struct buf *key)
 		 st.st_mtim.tv_nsec, dir, initrd);
 }
 
-bool kvm_works(const struct paths *paths, const char *dir, struct buf *why)
+/* "yes WHY\n" or "no  WHY\n" after the state. */
+static void keep(const struct paths *paths, struct buf *state, bool works, const char *why)
 {
-	CLEAN_BUF struct buf note = BUF_INIT;
+	CLEAN_FREE char *path = xasprintf("%s/kvm", paths->cache);
+	buf_addf(state, "%s%.*s\n", works ? "yes " : "no  ", (int)strcspn(why, "\n"), why);
+	file_write(path, state->p, state->n, 0600, NULL);
+}
+
+/* Whether there is an answer that still holds. */
+static bool kept(const struct paths *paths, const struct buf *state, bool *works, struct buf *why)
+{
 	CLEAN_BUF struct buf old = BUF_INIT;
 	CLEAN_FREE char *path = xasprintf("%s/kvm", paths->cache);
+	if (file_read(path, &old, NOTE_BYTES, NULL) || old.n <= state->n + 4 || memcmp(old.p, state->p, state->n) != 0)
+		return false;
+	*works = !strncmp(old.p + state->n, "yes ", 4);
+	buf_addf(why, "%.*s", (int)strcspn(old.p + state->n + 4, "\n"), old.p + state->n + 4);
+	return true;
+}
+
+bool kvm_works(const struct paths *paths, const char *dir, struct buf *why)
+{
+	CLEAN_BUF struct buf now = BUF_INIT;
 	CLEAN_FREE char *initrd = NULL;
+	CLEAN_FREE char *path = xasprintf("%s/kvm.lock", paths->cache);
 	struct err err = ERR_INIT;
-	if (access(DEVICE, R_OK | W_OK)) {
-		buf_addf(why, "there is no " DEVICE " for us: %s", strerror(errno));
+	bool works = false;
+	if (access(KVM_DEVICE, R_OK | W_OK)) {
+		buf_addf(why, "there is no " KVM_DEVICE " for us: %s", strerror(errno));
 		return false;
 	}
 	if (image_initrd(dir, &initrd, &err)) {
 		buf_adds(why, err.text);
 		return false;
 	}
-	state(dir, initrd, &note);
-	if (!file_read(path, &old, NOTE_BYTES, NULL) && old.n > note.n + 4 && !memcmp(old.p, note.p, note.n)) {
-		buf_addf(why, "%.*s", (int)strcspn(old.p + note.n + 4, "\n"), old.p + note.n + 4);
-		return !strncmp(old.p + note.n, "yes ", 4);
-	}
+	state(dir, initrd, &now);
+	if (kept(paths, &now, &works, why))
+		return works;
+	CLEAN_FD int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* one probe serves all that wait */
+	if (lock >= 0 && !flock(lock, LOCK_EX) && kept(paths, &now, &works, why))
+		return works;
 	size_t at = why->n;
-	bool works = kvm_probe("kvm", dir, initrd, PROBE_MS, why);
-	buf_addf(&note, "%s%s\n", works ? "yes " : "no  ", buf_str(why) + at);
-	file_write(path, note.p, note.n, 0600, NULL);
+	works = kvm_probe("kvm", dir, initrd, PROBE_MS, why);
+	keep(paths, &now, works, buf_str(why) + at);
 	return works;
+}
+
+void kvm_deny(const struct paths *paths, const char *dir, const char *why)
+{
+	CLEAN_BUF struct buf now = BUF_INIT;
+	CLEAN_FREE char *initrd = NULL;
+	if (image_initrd(dir, &initrd, NULL))
+		return;
+	state(dir, initrd, &now);
+	keep(paths, &now, false, why);
 }

@@ -1,5 +1,5 @@
 /* QEMU's command line and its start, in a jail. Runs on the keeper's only thread; must never open a network back end, a
- * display or /dev/kvm, and never pass the keeper's environment on. */
+ * display, or /dev/kvm unless it is told to, and never pass the keeper's environment on. */
 #include "qemu.h"
 
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "jail.h"
+#include "kvm.h"
 
 /* Descriptors as QEMU finds them. */
 enum { PORT_FD = 3, QMP_FD, LOCK_FD, STATUS_FD, FIRST_FREE_FD };
@@ -81,8 +82,8 @@ static char *kernel_line(const struct qemu_spec *s)
 
 /* What the guest sees, but for its size. */
 static const char *const devices[] = {
-	QEMU_PROGRAM, "-M", "microvm,memory-backend=ram", "-accel", "tcg,thread=multi,tb-size=64", "-cpu", "max",
-	"-nodefaults", "-no-user-config", "-nic", "none", "-display", "none", "-no-reboot",
+	"-M", "microvm,memory-backend=ram", "-nodefaults", "-no-user-config", "-nic", "none", "-display", "none",
+	"-no-reboot",
 	/* seccomp: no new programs, no privileges */
 	"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 	/* serial console on standard output */
@@ -95,6 +96,9 @@ static const char *const devices[] = {
 	"-device", "virtio-serial-device,max_ports=2", "-device", "virtserialport,chardev=port,name=berthfs.mux",
 	"-mon", "chardev=qmp,mode=control", NULL};
 
+static const char *const emulated[] = {"-accel", "tcg,thread=multi,tb-size=64", "-cpu", "max", NULL};
+static const char *const by_kvm[] = {"-accel", "kvm", "-cpu", "host", NULL};
+
 /* Memory is a memfd, shared: then it is no part of a migration, and whoever may look at QEMU can copy it. */
 static char *memory_object(const struct qemu_spec *s)
 {
@@ -104,6 +108,8 @@ static char *memory_object(const struct qemu_spec *s)
 void qemu_devices(const struct qemu_spec *s, struct buf *out)
 {
 	CLEAN_FREE char *memory = memory_object(s);
+	for (const char *const *w = s->kvm ? by_kvm : emulated; *w; w++)
+		buf_addf(out, "%s ", *w);
 	for (const char *const *w = devices; *w; w++)
 		buf_addf(out, "%s ", *w);
 	buf_addf(out, "%s %d", memory, s->cpus);
@@ -111,6 +117,8 @@ void qemu_devices(const struct qemu_spec *s, struct buf *out)
 
 static void command_line(const struct qemu_spec *s, struct args *a)
 {
+	add(a, (const char *const[]){QEMU_PROGRAM, NULL});
+	add(a, s->kvm ? by_kvm : emulated);
 	add(a, devices);
 	add_pair(a, "-object", memory_object(s));
 	if (s->incoming)
@@ -142,8 +150,7 @@ char *qemu_path(void)
 	return NULL;
 }
 
-/* The folder of a QEMU that lies outside of /usr, malloc'd; NULL: where all systems have it. */
-static char *elsewhere(void)
+char *qemu_elsewhere(void)
 {
 	CLEAN_FREE char *real = qemu_path();
 	for (int up = 0; real && up < 2; up++) { /* FOLDER/bin/PROGRAM */
@@ -212,8 +219,13 @@ static pid_t spawn(const struct qemu_spec *spec, int port, int qmp, int console,
 	__attribute__((cleanup(args_release))) struct args args = {.n = 0};
 	__attribute__((cleanup(jail_release))) struct jail_args jail = {.n = 0};
 	CLEAN_FREE char *image = xstrndup(spec->vmlinux, (size_t)(strrchr(spec->vmlinux, '/') - spec->vmlinux));
-	CLEAN_FREE char *open = elsewhere();
-	jail_begin(&(struct jail){.image = image, .bases = spec->bases, .disk = spec->disk, .open = open}, &jail);
+	CLEAN_FREE char *open = qemu_elsewhere();
+	jail_begin(&(struct jail){.image = image,
+				  .bases = spec->bases,
+				  .disk = spec->disk,
+				  .open = open,
+				  .device = spec->kvm ? KVM_DEVICE : NULL},
+		   &jail);
 	command_line(spec, &args);
 	const char *argv[ARRAY_LEN(args.v) + ARRAY_LEN(jail.v) + 1] = {NULL};
 	memcpy(argv, jail.v, (size_t)jail.n * sizeof *argv);

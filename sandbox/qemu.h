@@ -16,6 +16,7 @@ struct qemu_spec {
 	const char *host;	      /* host name of the guest */
 	bool fresh;		      /* the disk has another machine's identity: the guest gives itself its own */
 	int cpus, memory_mib;
+	bool kvm;      /* runs on the host's processors (kvm.h); else they are emulated */
 	long khz;      /* of the host's time stamp counter (tsc.h), as the guest is told it; 0: not told */
 	bool incoming; /* does not boot: waits for a state of its devices (QMP migrate-incoming, then cont) */
 	int lock_fd;   /* kept open by QEMU, so that the lock outlives a keeper that is killed */
@@ -44,5 +45,7 @@ void qemu_key_name(const struct qemu_spec *spec, char out[QEMU_KEY_NAME]);
 /* For those two: the words that describe the devices, and the program's real path or NULL (malloc'd). */
 void qemu_devices(const struct qemu_spec *spec, struct buf *out);
 char *qemu_path(void);
+/* The folder of a QEMU that lies outside of /usr, for its jail; malloc'd; NULL: it is where all systems have it. */
+char *qemu_elsewhere(void);
 /* What the guest's kernel is told, but for what our own program in it is; malloc'd. khz: as in qemu_spec. */
 char *qemu_kernel_words(long khz);

@@ -35,6 +35,24 @@ static void add_rate(struct buf *key, long khz)
 	buf_addf(key, TSC_NAME " = %ld %.*s\n", khz, (int)strcspn(buf_str(&boot), "\n"), buf_str(&boot));
 }
 
+/* Under KVM the guest sees the host's processor as it is. */
+static void add_processor(struct buf *key, bool kvm)
+{
+	static const char *const names[] = {"\nmodel name", "\nmicrocode", "\nflags"};
+	CLEAN_BUF struct buf b = BUF_INIT;
+	uint64_t hash = HASH_BEGIN;
+	if (kvm)
+		file_read("/proc/cpuinfo", &b, 1 << 20, NULL);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const char *at = strstr(buf_str(&b), names[i]);
+		hash = at ? hash_add(hash, at, strcspn(at + 1, "\n") + 1) : hash;
+	}
+	if (kvm)
+		buf_addf(key, "processor = %016" PRIx64 "\n", hash);
+	else
+		buf_adds(key, "processor = emulated\n");
+}
+
 static void add_machine(struct buf *key, const struct qemu_spec *spec)
 {
 	CLEAN_BUF struct buf devices = BUF_INIT;
@@ -47,6 +65,7 @@ static void add_machine(struct buf *key, const struct qemu_spec *spec)
 	buf_addf(key, "memory = %d MiB\n", spec->memory_mib);
 	buf_addf(key, "number of processors = %d\n", spec->cpus);
 	buf_addf(key, "set of devices = %016" PRIx64 "\n", hash_add(HASH_BEGIN, devices.p, devices.n));
+	add_processor(key, spec->kvm);
 }
 
 void qemu_key(const struct qemu_spec *spec, struct buf *key)
@@ -66,11 +85,11 @@ static bool same_value(const char *name, size_t n, const char *a, size_t a_n, co
 {
 	if (n == sizeof TSC_NAME - 1 && !strncmp(name, TSC_NAME, n)) {
 		const char *boot_a = memchr(a, ' ', a_n), *boot_b = memchr(b, ' ', b_n);
-		long khz = atol(a);
+		long khz = atol(a); /* 0: the guest is not told, and has KVM's clock */
 		if (boot_a && boot_b && a + a_n - boot_a > 30 && a + a_n - boot_a == b + b_n - boot_b &&
 		    !memcmp(boot_a, boot_b, (size_t)(a + a_n - boot_a)))
 			return true;
-		return labs(khz - tsc_khz()) <= khz / TSC_TOLERANCE;
+		return khz == 0 || labs(khz - tsc_khz()) <= khz / TSC_TOLERANCE;
 	}
 	return a_n == b_n && !memcmp(a, b, a_n);
 }

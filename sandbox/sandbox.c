@@ -155,12 +155,12 @@ int sandbox_save(const struct paths *paths, const char *kind, int64_t id, const 
 	return d->save(paths, id, folder, alone, err);
 }
 
-void sandbox_describe(const char *kind, enum sandbox_state state, char out[64])
+void sandbox_describe(const struct paths *paths, const char *kind, int64_t id, enum sandbox_state state, char out[64])
 {
 	const struct driver *d = find(kind);
 	if (d) {
 		char words[64];
-		d->describe(state, words); /* the whole kind in front, not its first word */
+		d->describe(paths, id, state, words); /* the whole kind in front, not its first word */
 		snprintf(out, 64, "%.*s%s", (int)(63 - strlen(words)), kind, words + strlen(d->kind));
 	} else
 		snprintf(out, 64, "%.40s", kind);

@@ -117,8 +117,8 @@ bool sandbox_copies(const char *kind); /* can disks of this kind be copied? */
 int sandbox_save(const struct paths *paths, const char *kind, int64_t id, const char *folder, bool *alone,
 		 struct err *err);
 bool sandbox_can_save(const char *kind);
-/* "vm running tcg", "vm down", "dir running": the line of the `sandbox` file, no newline. */
-void sandbox_describe(const char *kind, enum sandbox_state state, char out[64]);
+/* "vm running tcg", "vm down", "dir running": the line of the `sandbox` file, no newline. What runs is looked at. */
+void sandbox_describe(const struct paths *paths, const char *kind, int64_t id, enum sandbox_state state, char out[64]);
 
 /* ---- people: ssh into a sandbox ---- */
 

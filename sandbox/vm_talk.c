@@ -14,6 +14,7 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "driver.h"
+#include "keeper.h"
 #include "process.h"
 
 #define CANCEL_MS 50
@@ -28,6 +29,13 @@ char *vm_file(const struct paths *paths, int64_t id, const char *name)
 {
 	CLEAN_FREE char *folder = vm_folder(paths, id);
 	return xasprintf("%s/%s", folder, name);
+}
+
+bool vm_kvm(const struct paths *paths, int64_t id)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	CLEAN_FREE char *note = vm_file(paths, id, KEEPER_ACCEL);
+	return !file_read(note, &b, 16, NULL) && !strncmp(buf_str(&b), "kvm", 3);
 }
 
 bool vm_cancelled(const struct sandbox_spec *spec)

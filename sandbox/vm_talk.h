@@ -4,7 +4,8 @@
 
 char *vm_folder(const struct paths *paths, int64_t id);			/* malloc'd */
 char *vm_file(const struct paths *paths, int64_t id, const char *name); /* malloc'd */
-bool vm_cancelled(const struct sandbox_spec *spec);			/* NULL: no */
+bool vm_kvm(const struct paths *paths, int64_t id); /* its last start was on KVM: it is, or was, not emulated */
+bool vm_cancelled(const struct sandbox_spec *spec); /* NULL: no */
 
 /* vm_copy.c: sandbox_copy() of this kind. */
 int vm_copy(const struct sandbox_copy *c, struct err *err);

@@ -55,7 +55,7 @@ static char *image_of(const char *dir)
 
 /* How the names of folders begin whose memory this build can go on from: "CPUSxMEMORY-KIND". NULL: it cannot be known.
  * malloc'd. */
-static char *kind_of(const char *dir, const struct sandbox_size *size)
+static char *kind_of(const char *dir, const struct sandbox_size *size, bool kvm)
 {
 	char name[QEMU_KEY_NAME];
 	CLEAN_FREE char *image = image_of(dir);
@@ -63,10 +63,12 @@ static char *kind_of(const char *dir, const struct sandbox_size *size)
 	CLEAN_FREE char *initrd = NULL;
 	if (image_initrd(image, &initrd, NULL))
 		return NULL;
-	qemu_key_name(
-		&(struct qemu_spec){
-			.vmlinux = vmlinux, .initrd = initrd, .cpus = size->cpus, .memory_mib = size->memory_mib},
-		name);
+	qemu_key_name(&(struct qemu_spec){.vmlinux = vmlinux,
+					  .initrd = initrd,
+					  .cpus = size->cpus,
+					  .memory_mib = size->memory_mib,
+					  .kvm = kvm},
+		      name);
 	return xasprintf("%dx%d-%s", size->cpus, size->memory_mib, name);
 }
 
@@ -121,9 +123,10 @@ static int copy_disk(const char *from, const char *to, struct err *err)
 	return rc ? err_sys(err, -rc, "cannot make the VM's disk") : 0;
 }
 
-int warm_copy(const char *dir, const struct sandbox_size *size, const char *disk, const char *note, struct err *err)
+int warm_copy(const char *dir, const struct sandbox_size *size, bool kvm, const char *disk, const char *note,
+	      struct err *err)
 {
-	CLEAN_FREE char *kind = kind_of(dir, size);
+	CLEAN_FREE char *kind = kind_of(dir, size, kvm);
 	CLEAN_FREE char *found = kind ? find(dir, kind) : NULL;
 	if (!found)
 		return err_set(err, ENOENT, "there is nothing to start from");
@@ -147,10 +150,10 @@ static void take_away(const char *folder)
 		dir_remove(gone, NULL);
 }
 
-void warm_drop(const char *dir, const struct sandbox_size *size, const char *memory)
+void warm_drop(const char *dir, const struct sandbox_size *size, bool kvm, const char *memory)
 {
 	CLEAN_FREE char *folder = xstrndup(memory, (size_t)(strrchr(memory, '/') - memory));
-	CLEAN_FREE char *kind = kind_of(dir, size);
+	CLEAN_FREE char *kind = kind_of(dir, size, kvm);
 	if (kind && !strncmp(strrchr(folder, '/') + 1, kind, strlen(kind)))
 		take_away(folder);
 }
@@ -217,12 +220,12 @@ static bool failed_lately(const char *dir, const char *kind)
 	return !stat(path, &st) && time(NULL) - st.st_mtime < AGAIN_S;
 }
 
-void warm_begin(const struct sandbox_spec *spec, const char *dir)
+void warm_begin(const struct sandbox_spec *spec, const char *dir, bool kvm)
 {
 	struct sandbox_size size;
 	struct err err = ERR_INIT;
 	warm_collect(dir);
-	CLEAN_FREE char *kind = sandbox_size(spec->size, &size) ? NULL : kind_of(dir, &size);
+	CLEAN_FREE char *kind = sandbox_size(spec->size, &size) ? NULL : kind_of(dir, &size, kvm);
 	if (!kind || failed_lately(dir, kind))
 		return;
 	CLEAN_FREE char *found = find(dir, kind);
@@ -231,8 +234,16 @@ void warm_begin(const struct sandbox_spec *spec, const char *dir)
 	CLEAN_FREE char *life = sandbox_life(spec->paths, spec->id);
 	if (found || dir_make(warm, 0755, NULL))
 		return;
-	const char *argv[] = {paths_program(spec->paths), KEEPER_VERB, WARM_VERB, dir, spec->paths->cache,
-			      spec->paths->config,	  spec->size,  life,	  NULL};
+	const char *argv[] = {paths_program(spec->paths),
+			      KEEPER_VERB,
+			      WARM_VERB,
+			      dir,
+			      spec->paths->cache,
+			      spec->paths->config,
+			      spec->size,
+			      life,
+			      kvm ? "kvm" : "tcg",
+			      NULL};
 	CLEAN_FD int status = process_detach(argv, log, &err);
 	if (status < 0)
 		log_warn("no warm start is made: %s", err.text);
@@ -305,13 +316,15 @@ static int is_of(const struct paths *paths, const char *dir, struct err *err)
 	return its && !strcmp(its, image) ? 0 : err_set(err, ESTALE, "there is a newer base image");
 }
 
-static int make(const struct sandbox_spec *spec, const char *dir, const char *kind, struct err *err)
+static int make(const struct sandbox_spec *spec, const char *dir, const char *kind, bool kvm, struct err *err)
 {
 	CLEAN_FREE char *found = find(dir, kind);
 	if (found)
 		return 0;
 	int rc = sandbox_up(spec, err);
 	rc = rc ? rc : is_of(spec->paths, dir, err);
+	if (!rc && vm_kvm(spec->paths, WORK_ID) != kvm)
+		rc = err_set(err, ESTALE, "what VMs run on here has changed");
 	if (!rc)
 		rc = prepare(spec->paths, spec->cancel, err);
 	if (!rc)
@@ -334,14 +347,15 @@ static int lock_work(const char *dir, const char *work, struct err *err)
 	return rc ? rc : take_fd(&lock);
 }
 
-/* DIR CACHE CONFIG SIZE LIFE */
+/* DIR CACHE CONFIG SIZE LIFE ACCELERATOR */
 int warm_main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
 	struct sandbox_size size;
-	if (argc < 5 || sandbox_size(argv[3], &size))
+	if (argc < 6 || sandbox_size(argv[3], &size))
 		return 64;
-	CLEAN_FREE char *kind = kind_of(argv[0], &size);
+	bool kvm = !strcmp(argv[5], "kvm");
+	CLEAN_FREE char *kind = kind_of(argv[0], &size, kvm);
 	CLEAN_FREE char *work = xasprintf("%s/warm/work", argv[0]);
 	CLEAN_FREE char *failed = xasprintf("%s/warm/failed-%s", argv[0], kind ? kind : "");
 	CLEAN_FREE char *image = xasprintf("%s/image", argv[0]); /* a template's folder has it */
@@ -366,7 +380,7 @@ int warm_main(int argc, char **argv)
 				    .cancel = &w.over,
 				    .progress = on_progress};
 	sandbox_destroy(&paths, "vm", WORK_ID, NULL);
-	int rc = make(&spec, argv[0], kind, &err);
+	int rc = make(&spec, argv[0], kind, kvm, &err);
 	if (rc)
 		log_warn("no warm start was made: %s", err.text);
 	if (rc && !atomic_load(&w.over))

@@ -14,15 +14,16 @@
 
 /* A disk at `disk` that is a copy, and the note of the memory that belongs to it, if there is one to start from. The
  * note is there first, and counts once the disk is there. -ENOENT: there is none. */
-int warm_copy(const char *dir, const struct sandbox_size *size, const char *disk, const char *note, struct err *err);
+int warm_copy(const char *dir, const struct sandbox_size *size, bool kvm, const char *disk, const char *note,
+	      struct err *err);
 /* It cannot be used by this build: memory is its file of memory. If it is of this kind, it cannot be used any more, and
  * is taken away. */
-void warm_drop(const char *dir, const struct sandbox_size *size, const char *memory);
+void warm_drop(const char *dir, const struct sandbox_size *size, bool kvm, const char *memory);
 /* Takes away what nobody has started from for some days, and all but the last few that were. */
 void warm_collect(const char *dir);
 /* Makes one for the size of spec, whose sandbox has just booted, in a process of its own, which has only the time that
  * nobody else wants, and ends with that sandbox. Does nothing if there is one, or if making it has failed lately. */
-void warm_begin(const struct sandbox_spec *spec, const char *dir);
+void warm_begin(const struct sandbox_spec *spec, const char *dir, bool kvm);
 /* That process: WARM_VERB and its arguments. */
 #define WARM_VERB "--warm"
 int warm_main(int argc, char **argv);

@@ -32,11 +32,11 @@ static bool reserve(void)
 
 static int64_t held(const char *name, const char *rest)
 {
+	CLEAN_FREE char *go = at("go");
 	CLEAN_FREE char *script = xasprintf("{\"text\":\"w\",\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":"
 					    "\"while [ ! -e %s ]; do sleep 0.02; done; "
 					    "echo ran >> ../count; cat ../count\"}}]}\n%s",
-					    at("go"), rest);
-	CLEAN_FREE char *go = at("go");
+					    go, rest);
 	unlink(go);
 	int64_t id = face_session(name, script, "begin");
 	CHECK(face_wait(id, "running bash"));

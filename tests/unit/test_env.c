@@ -11,7 +11,7 @@ TEST(home_and_state)
 	CHECK(S_ISDIR(st.mode));
 	free(st.real);
 	CHECK_INT(sandbox_state(&box.paths, box.kind, BOX_ID), SANDBOX_RUNNING);
-	sandbox_describe(box.kind, SANDBOX_RUNNING, words);
+	sandbox_describe(&box.paths, box.kind, BOX_ID, SANDBOX_RUNNING, words);
 	CHECK_STR(words, box.dir			 ? "dir running"
 			 : strcmp(box.kind, "container") ? "vm running tcg"
 							 : "container running");

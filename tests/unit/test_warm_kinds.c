@@ -75,7 +75,8 @@ static char *make(const char *kind, const char *id, const char *text, int age)
 static void copied_is(const char *text)
 {
 	CLEAN_BUF struct buf b = BUF_INIT;
-	CHECK_INT(warm_copy(root, &size, disk, note, NULL), 0);
+	CHECK_INT(warm_copy(root, &size, true, disk, note, NULL), -ENOENT); /* that ran on another machine */
+	CHECK_INT(warm_copy(root, &size, false, disk, note, NULL), 0);
 	CHECK_INT(file_read(disk, &b, 100, NULL), 0);
 	CHECK_STR(buf_str(&b), text);
 }
@@ -99,7 +100,7 @@ TEST(only_those_of_this_build)
 	CLEAN_FREE char *other = make("1x512-0123456789abcdef", "ffffffffffff", "another build's", 0);
 	CLEAN_FREE char *older_way = make("1x512", "019abcdef012", "without a kind", 0);
 	CLEAN_FREE char *larger = make("2x2048-0123456789abcdef", "000000000001", "larger", 0);
-	CHECK_INT(warm_copy(root, &size, disk, note, NULL), -ENOENT);
+	CHECK_INT(warm_copy(root, &size, false, disk, note, NULL), -ENOENT);
 	CLEAN_FREE char *first = make(own, "000000000001", "first", 3600);
 	copied_is("first");
 	CLEAN_FREE char *second = make(own, "000000000002", "second", 3600);
@@ -110,13 +111,13 @@ TEST(only_those_of_this_build)
 	/* only its own can be of no more use to it */
 	CLEAN_FREE char *not_ours = xasprintf("%s/memory", other);
 	CLEAN_FREE char *ours = xasprintf("%s/memory", second);
-	warm_drop(root, &size, not_ours);
-	warm_drop(root, &size, ours);
+	warm_drop(root, &size, false, not_ours);
+	warm_drop(root, &size, false, ours);
 	CHECK(file_exists(other) && !file_exists(second));
 	copied_is("first");
 	/* another kernel */
 	put("vmlinux", "another kernel");
-	CHECK_INT(warm_copy(root, &size, disk, note, NULL), -ENOENT);
+	CHECK_INT(warm_copy(root, &size, false, disk, note, NULL), -ENOENT);
 	end();
 }
 
@@ -132,7 +133,7 @@ TEST(a_template_goes_by_its_image)
 	CHECK_INT(dir_make(path, 0700, NULL), 0);
 	put("template/image", line);
 	put(file, "a template's");
-	CHECK_INT(warm_copy(template, &size, disk, note, NULL), 0);
+	CHECK_INT(warm_copy(template, &size, false, disk, note, NULL), 0);
 	end();
 }
 

@@ -105,7 +105,7 @@ TEST(what_ran_goes_on)
 		CHECK(counts(1, buf_str(&pid)));
 		CHECK(clock_off_ms(1) <= 1000);
 	}
-	sandbox_describe("vm", SANDBOX_HIBERNATED, words);
+	sandbox_describe(&here.paths, "vm", 1, SANDBOX_HIBERNATED, words);
 	CHECK_STR(words, "vm hibernated");
 }
 

@@ -89,7 +89,7 @@ TEST(what_runs_goes_on)
 	CHECK(count(true, 1, &qemu) == 1 && count(false, 1, &keeper) == 1);
 	must_pause(1);
 	must_pause(1); /* again: nothing to do */
-	sandbox_describe("vm", SANDBOX_PAUSED, words);
+	sandbox_describe(&here.paths, "vm", 1, SANDBOX_PAUSED, words);
 	CHECK_STR(words, "vm paused");
 	long long used = ticks(qemu), keeper_used = ticks(keeper);
 	clock_sleep_ms(3500); /* longer than the job, and than a clock may be off */

@@ -51,7 +51,7 @@ TEST(boots_and_is_what_it_should_be)
 	must_up(1);
 	printf("# up in %lld ms\n", (long long)(clock_mono_ms() - start));
 	in_state(1, SANDBOX_RUNNING);
-	sandbox_describe("vm", SANDBOX_RUNNING, words);
+	sandbox_describe(&here.paths, "vm", 1, SANDBOX_RUNNING, words);
 	CHECK_STR(words, "vm running tcg");
 	CHECK_INT(shell(1,
 			"id -un; pwd; hostname; ls /sys/class/net; sudo -n id -u; ls -ld /home/agent | cut -d' ' -f3",

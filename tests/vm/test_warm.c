@@ -313,7 +313,7 @@ TEST(making_ends_with_its_vm)
 	struct sandbox_size size;
 	CHECK_INT(sandbox_size("mini", &size), 0);
 	if (memory)
-		warm_drop(image_folder, &size, memory);
+		warm_drop(image_folder, &size, false, memory);
 	CHECK(!memory || !file_exists(memory));
 	for (int i = 0; i < 2; i++) {
 		must_up(5);
