@@ -121,6 +121,34 @@ static int make_home(const struct sandbox_spec *spec, const struct place *p, str
 	return rc;
 }
 
+/* True once nobody holds the daemon's lock. */
+static bool wait_gone(const struct place *p, int ms)
+{
+	for (int64_t end = clock_mono_ms() + ms; tools_lock_holder(p->lock); clock_sleep_ms(5))
+		if (clock_mono_ms() > end)
+			return false;
+	return true;
+}
+
+/* The daemon that there is, or a new one. One that was killed holds its lock until the last of its threads has ended.
+ */
+static int run_daemon(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	bool found = tools_lock_holder(p->lock);
+	struct env *env = NULL;
+	struct err why = ERR_INIT;
+	int rc = found ? env_open_within(spec->paths, spec->id, HELLO_MS, spec->cancel, &env, &why) : -ENOTCONN;
+	if (rc == -ENOTCONN && (!found || wait_gone(p, END_MS))) {
+		sandbox_say(spec, "starting the tool daemon");
+		rc = spawn(spec, p, err);
+		rc = rc ? rc : env_open_within(spec->paths, spec->id, HELLO_MS, spec->cancel, &env, err);
+		env_close(env);
+		return rc;
+	}
+	env_close(env);
+	return rc ? err_set(err, -rc, "%s", why.text) : 0;
+}
+
 static int up(const struct sandbox_spec *spec, struct err *err)
 {
 	CLEAN_PLACE struct place p = place(spec->paths, spec->id);
@@ -134,23 +162,7 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 		return turn;
 	rc = make_home(spec, &p, err);
 	rc = rc ? rc : net_note(p.net, spec->net, err);
-	if (!rc && !tools_lock_holder(p.lock)) {
-		sandbox_say(spec, "starting the tool daemon");
-		rc = spawn(spec, &p, err);
-	}
-	struct env *env = NULL;
-	rc = rc ? rc : env_open_within(spec->paths, spec->id, HELLO_MS, spec->cancel, &env, err);
-	env_close(env);
-	return rc;
-}
-
-/* True once nobody holds the daemon's lock. */
-static bool wait_gone(const struct place *p, int ms)
-{
-	for (int64_t end = clock_mono_ms() + ms; tools_lock_holder(p->lock); clock_sleep_ms(5))
-		if (clock_mono_ms() > end)
-			return false;
-	return true;
+	return rc ? rc : run_daemon(spec, &p, err);
 }
 
 static int end_processes(const struct paths *paths, int64_t id, const struct place *p, struct err *err)

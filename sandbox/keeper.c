@@ -146,7 +146,7 @@ static void qmp_closed(void *arg, const struct err *why)
 void keeper_kill(struct keeper *k)
 {
 	if (k->phase != VM_ENDED)
-		kill(k->qemu.pid, SIGKILL);
+		process_kill_jail(k->qemu.pid);
 }
 
 /* Tells the tool daemon to power off. Its answer is of no interest: QEMU ends or it does not. */
