@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/base/child.h"
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
@@ -157,7 +158,7 @@ void claude_free(struct claude *c)
 	fd_close(&c->out);
 	fd_close(&c->errs);
 	fd_close(&c->line);
-	kill(c->pid, SIGKILL); /* the jail and all in it die with it */
+	child_kill_jail(c->pid); /* the jail and all in it die with it */
 	while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	explicit_bzero(c->token, strlen(c->token));

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/base/child.h"
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/log.h"
@@ -280,7 +281,7 @@ static void run(struct box *b)
 		poll(&p, 1, -1);
 		while (read(b->signals, &s, sizeof s) == sizeof s)
 			if (s.ssi_signo == SIGTERM)
-				kill(b->pid, SIGKILL); /* and with it all that is inside */
+				child_kill_jail(b->pid); /* and with it all that is inside */
 	}
 }
 
@@ -319,7 +320,7 @@ int sandbox_box_main(int argc, char **argv)
 	if (rc) {
 		log_error("%s", err.text);
 		if (b.pid > 0) {
-			kill(b.pid, SIGKILL);
+			child_kill_jail(b.pid);
 			waitpid(b.pid, NULL, 0);
 		}
 		if (b.lock >= 0 && rc != -EBUSY)

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/base/child.h"
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/log.h"
@@ -146,7 +147,7 @@ static void qmp_closed(void *arg, const struct err *why)
 void keeper_kill(struct keeper *k)
 {
 	if (k->phase != VM_ENDED)
-		process_kill_jail(k->qemu.pid);
+		child_kill_jail(k->qemu.pid);
 }
 
 /* Tells the tool daemon to power off. Its answer is of no interest: QEMU ends or it does not. */

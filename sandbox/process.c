@@ -17,11 +17,8 @@
 #include <unistd.h>
 
 #include "backend/base/buf.h"
-#include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
-
-#define JAIL_STOP_MS 100
 
 unsigned long long process_start(pid_t pid)
 {
@@ -171,25 +168,4 @@ int process_kill_holders(const char *path)
 	if (d)
 		closedir(d);
 	return n;
-}
-
-static bool stopped(pid_t pid)
-{
-	siginfo_t info = {0};
-	return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOHANG | WNOWAIT) || info.si_pid == pid;
-}
-
-void process_kill_jail(pid_t pid)
-{
-	CLEAN_FREE char *path = xasprintf("/proc/%d/task/%d/children", (int)pid, (int)pid);
-	CLEAN_BUF struct buf b = BUF_INIT;
-	kill(pid, SIGSTOP);
-	for (int i = 0; i < JAIL_STOP_MS && !stopped(pid); i++)
-		clock_sleep_ms(1);
-	file_read(path, &b, 65536, NULL);
-	const char *at = buf_str(&b);
-	char *end;
-	for (long child; (child = strtol(at, &end, 10)) > 0 && end != at; at = end)
-		kill((pid_t)child, SIGKILL);
-	kill(pid, SIGKILL);
 }

@@ -11,10 +11,6 @@ unsigned long long process_start(pid_t pid);
 pid_t process_alive(const char *pid_file);
 /* Kills (SIGKILL) all processes but the calling one that hold a lock (flock) on the file; how many there were. */
 int process_kill_holders(const char *path);
-/* Kills (SIGKILL) a child of the calling process and that one's children. bwrap does not take along the process inside
- * if it is killed in the moment in which it has made that: so it is stopped first, for which this waits 100 ms at
- * most, and makes no more then. */
-void process_kill_jail(pid_t pid);
 /* Starts argv (argv[0] a path) as a process that outlives this one: session of its own, child of init, standard input
  * /dev/null, output and errors to log_path (made anew, 0600), no other descriptor but 3: a pipe whose reading end is
  * returned. The environment is reduced to what a program of ours needs: no keys of the user's shell stay in it.

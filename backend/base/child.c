@@ -18,9 +18,10 @@
 #include "fd.h"
 #include "mem.h"
 
-#define CANCEL_MS   50	       /* how often the cancel flag is looked at */
-#define DRAIN_MS    200	       /* output still read after the program has ended while others hold its pipe */
-#define DEFAULT_MAX (16 << 20) /* bytes kept of each stream */
+#define CANCEL_MS    50	 /* how often the cancel flag is looked at */
+#define DRAIN_MS     200 /* output still read after the program has ended while others hold its pipe */
+#define JAIL_STOP_MS 100
+#define DEFAULT_MAX  (16 << 20) /* bytes kept of each stream */
 
 struct stream {
 	int fd;
@@ -284,4 +285,25 @@ bool child_found(const char *name)
 			return true;
 	}
 	return false;
+}
+
+static bool stopped(pid_t pid)
+{
+	siginfo_t info = {0};
+	return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOHANG | WNOWAIT) || info.si_pid == pid;
+}
+
+void child_kill_jail(pid_t pid)
+{
+	CLEAN_FREE char *path = xasprintf("/proc/%d/task/%d/children", (int)pid, (int)pid);
+	CLEAN_BUF struct buf b = BUF_INIT;
+	kill(pid, SIGSTOP);
+	for (int i = 0; i < JAIL_STOP_MS && !stopped(pid); i++)
+		clock_sleep_ms(1);
+	file_read(path, &b, 65536, NULL);
+	const char *at = buf_str(&b);
+	char *end;
+	for (long child; (child = strtol(at, &end, 10)) > 0 && end != at; at = end)
+		kill((pid_t)child, SIGKILL);
+	kill(pid, SIGKILL);
 }

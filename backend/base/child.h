@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "buf.h"
 #include "err.h"
@@ -29,3 +30,8 @@ struct child {
 int child_run(const struct child *c, struct err *err);
 /* True if the program is in PATH. */
 bool child_found(const char *name);
+
+/* Kills (SIGKILL) a child of the calling process and that one's children. bwrap does not take along the process inside
+ * if it is killed in the moment in which it has made that: so it is stopped first, for which this waits 100 ms at
+ * most, and makes no more then. */
+void child_kill_jail(pid_t pid);

@@ -1,5 +1,4 @@
 /* Processes that outlive their starter: what they inherit, and how they are told apart. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -161,48 +160,6 @@ TEST(a_mount_that_does_not_answer)
 }
 
 /* The detached shell says all about itself on descriptor 3. */
-static int runs_with(const char *mark, bool end)
-{
-	int n = 0;
-	DIR *d = opendir("/proc");
-	for (struct dirent *e; d && (e = readdir(d));) {
-		CLEAN_FREE char *path = xasprintf("/proc/%s/cmdline", e->d_name);
-		CLEAN_BUF struct buf b = BUF_INIT;
-		if (atoi(e->d_name) <= 0 || file_read(path, &b, 65536, NULL) || !memmem(b.p, b.n, mark, strlen(mark)))
-			continue;
-		n++;
-		if (end)
-			kill(atoi(e->d_name), SIGKILL);
-	}
-	if (d)
-		closedir(d);
-	return n;
-}
-
-/* However little of it there is yet. */
-TEST(a_jail_is_killed_whole)
-{
-	CLEAN_FREE char *mark = xasprintf("7%d%03d", (int)getpid(), (int)(clock_mono_ms() % 1000));
-	const char *const argv[] = {
-		"bwrap", "--unshare-user", "--unshare-pid", "--die-with-parent", "--ro-bind", "/", "/", "sleep", mark,
-		NULL};
-	for (int i = 0; i < 150; i++) {
-		int status;
-		pid_t pid = fork();
-		if (!pid) {
-			execvp(argv[0], (char *const *)(uintptr_t)argv);
-			_exit(127);
-		}
-		nanosleep(&(struct timespec){.tv_nsec = i * 100000L}, NULL);
-		process_kill_jail(pid);
-		CHECK_INT(waitpid(pid, &status, 0), pid);
-		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-	}
-	for (int64_t end = clock_mono_ms() + 60000; runs_with(mark, false) && clock_mono_ms() < end;)
-		clock_sleep_ms(10);
-	CHECK_INT(runs_with(mark, true), 0);
-}
-
 TEST(detached_inherits_nothing)
 {
 	char log[] = "/tmp/test-process-XXXXXX";
