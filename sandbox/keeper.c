@@ -359,7 +359,8 @@ static int may_restore(struct qemu_spec *spec, const char *path, struct err *err
 	if (!rc && !qemu_key_fits(buf_str(&saved), buf_str(&now), err))
 		rc = -err->code;
 	spec->khz = qemu_key_khz(buf_str(&saved));
-	return rc ? err_prefix(err, KEEPER_NOT_RESTORED) : 0;
+	struct err why = *err;
+	return rc ? err_set(err, -rc, KEEPER_NOT_RESTORED "%s", why.text) : 0;
 }
 
 static int start(struct keeper *k, const struct options *o, int lock, struct err *err)

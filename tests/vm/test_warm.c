@@ -227,7 +227,7 @@ TEST(damage_boots_cold_and_another_is_made)
 	CLEAN_FD int fd = open(memory, O_WRONLY | O_CLOEXEC);
 	CHECK(fd >= 0 && pwrite(fd, "damage", 6, 1 << 20) == 6);
 	must_up(3);
-	CHECK(said("the copied memory cannot be used"));
+	CHECK(said("the copied memory cannot be used: ") && !said("cannot be used: :"));
 	CHECK(said("is damaged"));
 	CHECK(!file_exists(memory));
 	CLEAN_BUF struct buf out = BUF_INIT;
