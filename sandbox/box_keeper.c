@@ -295,11 +295,13 @@ static void finish(struct box *b)
 	box_limits_release(&b->limits);
 }
 
-static void report(const char *words, const char *more)
+/* False: nobody waits for it any more. */
+static bool report(const char *words, const char *more)
 {
 	CLEAN_FREE char *line = xasprintf("%s%s\n", words, more);
-	(void)!write(BOX_STATUS_FD, line, strlen(line));
+	bool told = !fd_write_full(BOX_STATUS_FD, line, strlen(line));
 	close(BOX_STATUS_FD);
+	return told;
 }
 
 int sandbox_box_main(int argc, char **argv)
@@ -328,7 +330,9 @@ int sandbox_box_main(int argc, char **argv)
 		report("error ", err.text);
 		return 1;
 	}
-	report("ok ", buf_str(&missing));
+	/* Whoever gave up before could not know of us, and end us: the sandbox may be gone by now. */
+	if (!report("ok ", buf_str(&missing)))
+		child_kill_jail(b.pid);
 	run(&b);
 	finish(&b);
 	return 0;

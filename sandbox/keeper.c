@@ -440,12 +440,13 @@ static void finish(struct keeper *k, const struct options *o)
 	free(k->net);
 }
 
-static void report(const char *words, const char *more)
+/* False: nobody waits for it any more. */
+static bool report(const char *words, const char *more)
 {
 	CLEAN_FREE char *line = xasprintf("%s%s\n", words, more);
-	ssize_t r = write(KEEPER_STATUS_FD, line, strlen(line));
-	(void)r;
+	bool told = !fd_write_full(KEEPER_STATUS_FD, line, strlen(line));
 	close(KEEPER_STATUS_FD);
+	return told;
 }
 
 int sandbox_keeper_main(int argc, char **argv)
@@ -483,7 +484,9 @@ int sandbox_keeper_main(int argc, char **argv)
 		report("error ", err.text);
 		return 1;
 	}
-	report("ok", "");
+	/* Whoever gave up before could not know of us, and end us: the sandbox may be gone by now. */
+	if (!report("ok", ""))
+		keeper_kill(&k);
 	run(&k);
 	finish(&k, &o);
 	return 0;

@@ -46,4 +46,4 @@
 #define KEEPER_NO_KVM	 "KVM does not run it: "
 #define KEEPER_FRESH	 "fresh"
 #define KEEPER_ACCEL	 "accel"
-#define KEEPER_STATUS_FD 3 /* the keeper writes "ok\n" or "error WORDS\n" here once QEMU runs, then closes it */
+#define KEEPER_STATUS_FD 3 /* it writes "ok\n" or "error WORDS\n" here once QEMU runs, and ends if nobody reads it */

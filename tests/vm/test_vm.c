@@ -395,6 +395,41 @@ TEST(boot_is_cancelled)
 	CHECK(gone(6));
 }
 
+struct soon {
+	atomic_bool flag;
+	int ms;
+};
+
+static void *cancel_later(void *arg)
+{
+	struct soon *s = arg;
+	clock_sleep_ms(s->ms);
+	atomic_store(&s->flag, true);
+	return NULL;
+}
+
+/* However far its start has come, nothing of it goes on in a sandbox that is gone. */
+TEST(cancelled_and_destroyed_at_any_moment)
+{
+	for (int i = 0; i < 24; i++) {
+		struct err err = ERR_INIT;
+		struct soon soon = {.ms = i * 10};
+		pthread_t thread;
+		struct sandbox_spec spec = {.paths = &here.paths,
+					    .kind = "vm",
+					    .id = 9,
+					    .name = "x",
+					    .size = "mini",
+					    .boot_timeout_ms = 30000,
+					    .cancel = &soon.flag};
+		CHECK_INT(pthread_create(&thread, NULL, cancel_later, &soon), 0);
+		CHECK_INT(sandbox_up(&spec, &err), -ECANCELED);
+		CHECK_INT(sandbox_destroy(&here.paths, "vm", 9, &err), 0);
+		pthread_join(thread, NULL);
+	}
+	CHECK(gone(9));
+}
+
 /* The host's disk is full: the VM waits, nothing is lost, and it goes on by itself. */
 TEST(full_disk)
 {
