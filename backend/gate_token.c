@@ -125,6 +125,7 @@ int gate_mint_sandbox(struct gate_link *l, const struct session *s, const char *
 		tell_life(l, number);
 	}
 	pthread_mutex_unlock(&l->minting);
+	gate_want(l); /* gateway/tokens tells of it */
 	return rc;
 }
 
@@ -140,8 +141,7 @@ int gate_sandbox_revoke(struct backend *b, int64_t session, struct err *err)
 		NULL); /* what still has it in its environment gets a new one with the next call */
 	int rc = gateway_token_revoke(b->paths, "sandbox", number, err);
 	pthread_mutex_unlock(&l->minting);
-	if (rc)
-		gate_want(l);
+	gate_want(l); /* gateway/tokens tells of it; or it is done when the gateway is back */
 	return rc ? err_set(err, EAGAIN, "the gateway does not run") : 0;
 }
 
