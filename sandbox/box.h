@@ -18,9 +18,9 @@
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
 
-#define BOX_VERB      "box-keeper" /* the program's hidden verb */
-#define BOX_STATUS_FD 3 /* "ok MORE\n" or "error WORDS\n" once tools can run, then closed. MORE: limits it lacks */
-#define BOX_GUEST     "/run/berthfs/guest" /* the program inside; started as `guest box LISTEN NET LOCK PROCESSES MIB` */
+#define BOX_VERB "box-keeper" /* the program's hidden verb */
+/* PROCESS_STATUS_FD: "ok MORE" or "error WORDS" once tools can run. MORE: limits it lacks */
+#define BOX_GUEST "/run/berthfs/guest" /* the program inside; started as `guest box LISTEN NET LOCK PROCESSES MIB` */
 /* Processes of one container at most, threads counted. */
 static inline int box_processes(int memory_mib)
 {

@@ -295,21 +295,12 @@ static void finish(struct box *b)
 	box_limits_release(&b->limits);
 }
 
-/* False: nobody waits for it any more. */
-static bool report(const char *words, const char *more)
-{
-	CLEAN_FREE char *line = xasprintf("%s%s\n", words, more);
-	bool told = !fd_write_full(BOX_STATUS_FD, line, strlen(line));
-	close(BOX_STATUS_FD);
-	return told;
-}
-
 int sandbox_box_main(int argc, char **argv)
 {
 	struct box b = {.lock = -1, .listen = -1, .guest = -1, .filter = -1, .net = -1, .inside = -1, .signals = -1};
 	struct err err = ERR_INIT;
 	CLEAN_BUF struct buf missing = BUF_INIT;
-	if (parse(argc, argv, &b.o) || (!b.o.probe && fcntl(BOX_STATUS_FD, F_SETFD, FD_CLOEXEC))) {
+	if (parse(argc, argv, &b.o) || (!b.o.probe && fcntl(PROCESS_STATUS_FD, F_SETFD, FD_CLOEXEC))) {
 		log_error("%s is started by berthfs itself", BOX_VERB);
 		return 64;
 	}
@@ -327,11 +318,11 @@ int sandbox_box_main(int argc, char **argv)
 		}
 		if (b.lock >= 0 && rc != -EBUSY)
 			finish(&b);
-		report("error ", err.text);
+		process_report("error ", err.text);
 		return 1;
 	}
 	/* Whoever gave up before could not know of us, and end us: the sandbox may be gone by now. */
-	if (!report("ok ", buf_str(&missing)))
+	if (!process_report("ok ", buf_str(&missing)))
 		child_kill_jail(b.pid);
 	run(&b);
 	finish(&b);

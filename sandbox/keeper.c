@@ -440,15 +440,6 @@ static void finish(struct keeper *k, const struct options *o)
 	free(k->net);
 }
 
-/* False: nobody waits for it any more. */
-static bool report(const char *words, const char *more)
-{
-	CLEAN_FREE char *line = xasprintf("%s%s\n", words, more);
-	bool told = !fd_write_full(KEEPER_STATUS_FD, line, strlen(line));
-	close(KEEPER_STATUS_FD);
-	return told;
-}
-
 int sandbox_keeper_main(int argc, char **argv)
 {
 	struct options o = {.host = "sandbox"};
@@ -463,7 +454,7 @@ int sandbox_keeper_main(int argc, char **argv)
 	save_init(&k);
 	if (argc > 2 && !strcmp(argv[1], WARM_VERB))
 		return warm_main(argc - 2, argv + 2);
-	if (fcntl(KEEPER_STATUS_FD, F_SETFD, FD_CLOEXEC) || parse(argc, argv, &o)) {
+	if (fcntl(PROCESS_STATUS_FD, F_SETFD, FD_CLOEXEC) || parse(argc, argv, &o)) {
 		log_error("%s is started by berthfs itself", KEEPER_VERB);
 		return 64;
 	}
@@ -481,11 +472,11 @@ int sandbox_keeper_main(int argc, char **argv)
 		log_error("%s", err.text);
 		if (k.socket)
 			unlink(k.socket);
-		report("error ", err.text);
+		process_report("error ", err.text);
 		return 1;
 	}
 	/* Whoever gave up before could not know of us, and end us: the sandbox may be gone by now. */
-	if (!report("ok", ""))
+	if (!process_report("ok", ""))
 		keeper_kill(&k);
 	run(&k);
 	finish(&k, &o);

@@ -43,7 +43,7 @@
 /* How the words begin with which a VM ends that was to go on from saved memory and has not: it can be booted. */
 #define KEEPER_NOT_RESTORED "its memory cannot be restored: "
 /* And the same of one that KVM has never got to run: it can be emulated. */
-#define KEEPER_NO_KVM	 "KVM does not run it: "
-#define KEEPER_FRESH	 "fresh"
-#define KEEPER_ACCEL	 "accel"
-#define KEEPER_STATUS_FD 3 /* it writes "ok\n" or "error WORDS\n" here once QEMU runs, and ends if nobody reads it */
+#define KEEPER_NO_KVM "KVM does not run it: "
+#define KEEPER_FRESH  "fresh"
+#define KEEPER_ACCEL  "accel"
+/* PROCESS_STATUS_FD: "ok" or "error WORDS" once QEMU runs; a keeper whose word nobody reads ends. */

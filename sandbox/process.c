@@ -91,7 +91,7 @@ static void become(const char *const *argv, char **env, int null, int log, int s
 	if (!chdir("/"))
 		execve(argv[0], (char *const *)(uintptr_t)argv, env);
 	static const char words[] = "error cannot run the program again: was it moved?\n";
-	ssize_t r = write(3, words, sizeof words - 1);
+	ssize_t r = write(PROCESS_STATUS_FD, words, sizeof words - 1);
 	(void)r;
 	_exit(127);
 }
@@ -168,4 +168,12 @@ int process_kill_holders(const char *path)
 	if (d)
 		closedir(d);
 	return n;
+}
+
+bool process_report(const char *words, const char *more)
+{
+	CLEAN_FREE char *line = xasprintf("%s%s\n", words, more);
+	bool told = !fd_write_full(PROCESS_STATUS_FD, line, strlen(line));
+	close(PROCESS_STATUS_FD);
+	return told;
 }

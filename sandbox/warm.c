@@ -363,7 +363,7 @@ int warm_main(int argc, char **argv)
 	struct paths paths = {.state = work, .cache = argv[1], .runtime = work, .config = argv[2], .self = self};
 	struct watch w = {.fd = unix_connect(argv[4], &err)};
 	pthread_t thread;
-	if (close(KEEPER_STATUS_FD) || !kind || w.fd < 0 || pthread_create(&thread, NULL, watch, &w))
+	if (close(PROCESS_STATUS_FD) || !kind || w.fd < 0 || pthread_create(&thread, NULL, watch, &w))
 		return 1;
 	pthread_detach(thread);
 	CLEAN_FD int lock = lock_work(argv[0], work, &err);

@@ -3,7 +3,7 @@
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
-from looks import holders
+from looks import holders, processes
 from shopper import Shopper
 import base64, http.server, socketserver
 
@@ -30,19 +30,9 @@ def sh(*argv, **more):
 sh("sh", "-c", "cd %s && git init -q -b main && echo a >a && echo 'Speak softly.' >AGENTS.md && git add . && git commit -qm a" % P)
 
 
-def ours():
-    for p in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            line = open("/proc/%s/cmdline" % p, "rb").read()
-        except OSError:
-            continue
-        if int(p) != os.getpid() and gw.dir.encode() in line:
-            yield int(p), line.replace(b"\0", b" ").decode(errors="replace")
-
-
 def end():
     sh(BERTHFS, "umount", M)
-    for p, _ in ours():
+    for p, _ in processes(gw.dir):
         try:
             os.kill(p, signal.SIGKILL)
         except OSError:
@@ -50,16 +40,6 @@ def end():
     if os.path.ismount(M):
         subprocess.run(["umount", "-l", M])
 atexit.register(end)
-
-
-def read(path):
-    with open(path) as f:
-        return f.read()
-
-
-def write(path, text):
-    with open(path, "a" if path.endswith("input") else "w") as f:
-        f.write(text)
 
 
 def status(name):
@@ -119,7 +99,7 @@ def install(name):
 def hidden(name):
     """The key is not in the guest: neither in its memory nor on its disk, as the host sees them."""
     n = read("%s/%s/id" % (S, name)).strip()
-    looked, found = holders("%s/state/berthfs/sandboxes/%s/" % (gw.dir, n), ours(), CANARY.encode())
+    looked, found = holders("%s/state/berthfs/sandboxes/%s/" % (gw.dir, n), processes(gw.dir), CANARY.encode())
     check(name + ": the key is nowhere in the guest", looked >= 2 and not found, looked, found)
 
 

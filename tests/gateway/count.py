@@ -3,6 +3,7 @@
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
+from looks import processes
 import brains, peers
 
 up, gw = Provider(), Instance()
@@ -27,37 +28,18 @@ def mount():
         sys.exit(1)
 
 
-def ours(*words):
-    for p in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            line = open("/proc/%s/cmdline" % p).read()
-        except OSError:
-            continue
-        if int(p) != os.getpid() and gw.dir in line and any(w in line for w in words):
-            yield int(p)
-
-
 def end():
     sh(BERTHFS, "umount", M)
     sh("umount", "-l", M)
-    for p in ours("tool-daemon", "gateway"):
+    for p, line in processes(gw.dir):
         try:
-            os.kill(p, signal.SIGKILL)
+            if "tool-daemon" in line or "gateway" in line:
+                os.kill(p, signal.SIGKILL)
         except OSError:
             pass
 
 
 atexit.register(end)
-
-
-def read(path):
-    with open(path) as f:
-        return f.read()
-
-
-def write(path, text):
-    with open(path, "a" if path.endswith("input") else "w") as f:
-        f.write(text)
 
 
 def status(name):

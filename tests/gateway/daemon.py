@@ -3,6 +3,7 @@
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
+from looks import memory
 import base64, hashlib
 
 KIND = os.environ.get("KIND", "dir")
@@ -251,31 +252,11 @@ if two:
 
 # ---- where the key is
 
-def memory(pid):
-    """Every readable byte of a process, in pieces that overlap."""
-    try:
-        maps, mem = open("/proc/%d/maps" % pid).read().splitlines(), open("/proc/%d/mem" % pid, "rb", 0)
-    except OSError:
-        return
-    for line in maps:
-        span, mode = line.split()[:2]
-        at, to = (int(x, 16) for x in span.split("-"))
-        if mode[0] != "r" or "[v" in line:
-            continue
-        while at < to:
-            try:
-                mem.seek(at)
-                piece = mem.read(min(to - at, 64 << 20))
-            except (OSError, OverflowError, ValueError):
-                break
-            if not piece:
-                break
-            yield piece
-            at += max(len(piece) - 100, 1) if at + len(piece) < to else len(piece)
-
-
 def holds(pid, what):
-    return any(what in piece for piece in memory(pid))
+    try:
+        return any(what in piece for piece in memory(pid))
+    except OSError:  # it has ended
+        return False
 
 
 watched = {p: l for p, l in ours().items() if p != gateway_pid()}

@@ -42,16 +42,6 @@ def end():
 atexit.register(end)  # before the instance's own end takes the folder away
 
 
-def read(path):
-    with open(path) as f:
-        return f.read()
-
-
-def write(path, text):
-    with open(path, "a" if path.endswith("input") else "w") as f:
-        f.write(text)
-
-
 def create(name, model, text="Go."):
     """None, or the words of the refusal."""
     try:

@@ -22,6 +22,16 @@ def equal(name, got, want):
     check(name, got == want, "got:", got, "wanted:", want)
 
 
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+def write(path, text):
+    with open(path, "a" if path.endswith("input") else "w") as f:
+        f.write(text)
+
+
 def within(seconds, ask):
     end = time.monotonic() + seconds
     while True:

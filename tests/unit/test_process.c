@@ -59,64 +59,15 @@ TEST(ended_but_not_waited_for)
 	unlink(path);
 }
 
-/* A child that has the file open, with or without its lock; 0: it could not. */
-static pid_t opener(const char *path, bool locks)
+/* A child that begins with that and then stays as it is; 0: it could not. */
+static pid_t stays(bool (*begin)(const char *path), const char *path)
 {
 	int ready[2], ok = 0;
 	if (pipe(ready))
 		return 0;
 	pid_t pid = fork();
 	if (!pid) {
-		int fd = open(path, O_RDWR | O_CLOEXEC);
-		ok = fd >= 0 && (!locks || !flock(fd, LOCK_EX));
-		(void)!write(ready[1], &ok, sizeof ok);
-		for (;;)
-			pause();
-	}
-	if (read(ready[0], &ok, sizeof ok) != sizeof ok)
-		ok = 0;
-	close(ready[0]);
-	close(ready[1]);
-	return ok ? pid : 0;
-}
-
-TEST(holders_of_a_lock)
-{
-	char path[] = "/tmp/test-process-XXXXXX", other[] = "/tmp/test-process-XXXXXX";
-	CLEAN_FD int fd = mkstemp(path);
-	CLEAN_FD int fd2 = mkstemp(other);
-	int status = 0;
-	CHECK(fd >= 0 && fd2 >= 0);
-	pid_t looks = opener(path, false), elsewhere = opener(other, true);
-	CHECK(looks > 0 && elsewhere > 0);
-	CHECK_INT(process_kill_holders(path), 0);
-	pid_t holder = opener(path, true);
-	CHECK(holder > 0);
-	CHECK_INT(process_kill_holders(path), 1);
-	CHECK(waitpid(holder, &status, 0) == holder && WIFSIGNALED(status));
-	CHECK_INT(waitpid(looks, &status, WNOHANG), 0);
-	CHECK_INT(waitpid(elsewhere, &status, WNOHANG), 0);
-	kill(looks, SIGKILL);
-	kill(elsewhere, SIGKILL);
-	waitpid(looks, &status, 0);
-	waitpid(elsewhere, &status, 0);
-	unlink(path);
-	unlink(other);
-}
-
-/* A child with a descriptor on a mount that it never serves; 0: it cannot make one here. */
-static pid_t dead_mount(const char *dir)
-{
-	int ready[2], ok = 0;
-	if (pipe(ready))
-		return 0;
-	pid_t pid = fork();
-	if (!pid) {
-		char options[100];
-		int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-		snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
-		ok = fuse >= 0 && !unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
-		     !mount("dead", dir, "fuse", MS_NOSUID | MS_NODEV, options) && open(dir, O_PATH | O_CLOEXEC) >= 0;
+		ok = begin(path);
 		(void)!write(ready[1], &ok, sizeof ok);
 		for (;;)
 			pause();
@@ -134,14 +85,58 @@ static pid_t dead_mount(const char *dir)
 	return 0;
 }
 
-/* The descriptors of strangers are no reason to wait for those who serve them. */
+static bool opens(const char *path)
+{
+	return open(path, O_RDWR | O_CLOEXEC) >= 0;
+}
+
+static bool locks(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	return fd >= 0 && !flock(fd, LOCK_EX);
+}
+
+TEST(holders_of_a_lock)
+{
+	char path[] = "/tmp/test-process-XXXXXX", other[] = "/tmp/test-process-XXXXXX";
+	CLEAN_FD int fd = mkstemp(path);
+	CLEAN_FD int fd2 = mkstemp(other);
+	int status = 0;
+	CHECK(fd >= 0 && fd2 >= 0);
+	pid_t looks = stays(opens, path), elsewhere = stays(locks, other);
+	CHECK(looks > 0 && elsewhere > 0);
+	CHECK_INT(process_kill_holders(path), 0);
+	pid_t holder = stays(locks, path);
+	CHECK(holder > 0);
+	CHECK_INT(process_kill_holders(path), 1);
+	CHECK(waitpid(holder, &status, 0) == holder && WIFSIGNALED(status));
+	CHECK_INT(waitpid(looks, &status, WNOHANG), 0);
+	CHECK_INT(waitpid(elsewhere, &status, WNOHANG), 0);
+	kill(looks, SIGKILL);
+	kill(elsewhere, SIGKILL);
+	waitpid(looks, &status, 0);
+	waitpid(elsewhere, &status, 0);
+	unlink(path);
+	unlink(other);
+}
+
+/* A descriptor on a mount that is never served. */
+static bool mounts(const char *dir)
+{
+	char options[100];
+	int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
+	return fuse >= 0 && !unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	       !mount("dead", dir, "fuse", MS_NOSUID | MS_NODEV, options) && open(dir, O_PATH | O_CLOEXEC) >= 0;
+}
+
 TEST(a_mount_that_does_not_answer)
 {
 	char path[] = "/tmp/test-process-XXXXXX", dir[] = "/tmp/test-process-XXXXXX";
 	CLEAN_FD int fd = mkstemp(path);
 	int status = -1;
 	CHECK(fd >= 0 && mkdtemp(dir));
-	pid_t dead = dead_mount(dir), looks = dead ? fork() : 0;
+	pid_t dead = stays(mounts, dir), looks = dead ? fork() : 0;
 	if (dead && !looks)
 		_exit(process_kill_holders(path));
 	if (dead) {

@@ -3,7 +3,7 @@
 import os, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gateway"))
 from peers import *
-from looks import holders
+from looks import holders, processes
 import base64, peers
 
 CANARY = "sk-canary-" + base64.b32encode(os.urandom(25)).decode()
@@ -53,19 +53,9 @@ def sh(*argv):
     return subprocess.run(argv, env=gw.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SLOW)
 
 
-def ours():
-    for p in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            line = open("/proc/%s/cmdline" % p, "rb").read()
-        except OSError:
-            continue
-        if int(p) != os.getpid() and gw.dir.encode() in line:
-            yield int(p), line.replace(b"\0", b" ").decode(errors="replace")
-
-
 def end():
     sh(BERTHFS, "umount", M)
-    for p, _ in ours():
+    for p, _ in processes(gw.dir):
         try:
             os.kill(p, signal.SIGKILL)
         except OSError:
@@ -74,16 +64,6 @@ def end():
 
 
 atexit.register(end)
-
-
-def read(path):
-    with open(path) as f:
-        return f.read()
-
-
-def write(path, text):
-    with open(path, "a" if path.endswith("input") else "w") as f:
-        f.write(text)
 
 
 def status():
@@ -134,9 +114,9 @@ log = git("log", "--format=%s", "origin/main").split()
 check("with all that it made", "1" in log and "2" in log and log[-1] == "a", log)
 check("the remote has it", "line-1\nline-2\n" in git("show", "origin/main:b"), git("show", "origin/main:b"))
 folder = "%s/state/berthfs/sandboxes/%s/" % (gw.dir, number)
-looked, found = holders(folder, ours(), CANARY.encode())
+looked, found = holders(folder, processes(gw.dir), CANARY.encode())
 check("the key is nowhere in the guest's memory or on its disk", looked >= 2 and not found, looked, found)
-_, found = holders(folder, ours(), MARK.encode())
+_, found = holders(folder, processes(gw.dir), MARK.encode())
 check("where what the user said is", found)
 if peers.failed:
     print("# " + read(W + "/log").replace("\n", "\n# ")[-3000:] + "\n# " + read(W + "/transcript").replace("\n", "\n# ")[-3000:])
