@@ -14,6 +14,7 @@
 
 #include "backend/base/clock.h"
 #include "handle.h"
+#include "watchers.h"
 
 /* A close is held up no longer by a scan. One takes 1 ms, but its thread may have to wait for a CPU: with 15 processes
  * to each, 150 ms are not enough. A close that is answered before the scan has ended acknowledges what is not committed
@@ -53,7 +54,9 @@ static void committed(struct request *r)
 		commit(h);
 	h->again = false;
 	if (!h->committing) {
-		ops_wake(&h->waiters);
+		bool made = r->kind == REQ_CREATE && !r->rc && r->name;
+		if (!made || !watchers_defer(h->f, r->name, &h->waiters))
+			ops_wake(&h->waiters);
 		if (h->released)
 			h->f->barrier--;
 	}

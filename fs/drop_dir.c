@@ -12,6 +12,7 @@
 #include "names.h"
 #include "node.h"
 #include "refuse.h"
+#include "watchers.h"
 
 /* ---- drafts ---- */
 
@@ -381,6 +382,22 @@ struct renaming {
 	char name[];
 };
 
+static void succeeded(struct op *op)
+{
+	op_error(op, 0);
+}
+
+/* Answers when the session can be found by its name. */
+static void answer_made(struct op *op, const char *name)
+{
+	struct list waiting;
+	list_init(&waiting);
+	list_append(&waiting, &op->wait);
+	op->wake = succeeded;
+	if (!watchers_defer(op->f, name, &waiting))
+		ops_wake(&waiting);
+}
+
 static void renamed(struct op *op, struct request *r)
 {
 	struct renaming *to = op->data;
@@ -392,7 +409,10 @@ static void renamed(struct op *op, struct request *r)
 	if (!rc)
 		draft_done(d, r->session);
 	draft_put(d);
-	op_error(op, rc);
+	if (rc)
+		op_error(op, rc);
+	else if (op->req)
+		answer_made(op, to->name);
 }
 
 static void rename_create(struct op *op)

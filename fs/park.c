@@ -95,6 +95,12 @@ static void on_late(struct timer *t)
 	op_error(op, -ETIMEDOUT);
 }
 
+void op_limit(struct op *op, int ms, void (*late)(struct op *))
+{
+	op->late = late;
+	timer_set(op->f, &op->timer, ms, on_late);
+}
+
 struct op *op_park(struct face *f, fuse_req_t req, struct handle *h, enum op_kind kind, int ms)
 {
 	struct op *op = xcalloc(1, sizeof *op);

@@ -57,6 +57,7 @@ struct op {
 
 /* The op owns a reference of h (if any). ms: limit, 0 for none. */
 struct op *op_park(struct face *f, fuse_req_t req, struct handle *h, enum op_kind kind, int ms);
+void op_limit(struct op *op, int ms, void (*late)(struct op *)); /* another limit, and what is done then */
 /* Submits r for op; then() is called with the answer even when op has been answered meanwhile. */
 void op_ask(struct op *op, struct request *r, void (*then)(struct op *, struct request *));
 

@@ -11,7 +11,8 @@ struct ghost {
 	struct list link; /* of watchers.ghosts, oldest first */
 	int64_t id;
 	char *name;
-	bool taken; /* a session has got its name by a rename: it must not be removed by that name any more */
+	struct list waiting; /* ops of those who have made a session of that name again */
+	bool taken;	     /* a session has got its name by a rename: it must not be removed by that name any more */
 };
 
 struct order {
@@ -42,4 +43,7 @@ struct watchers {
 };
 
 struct order *order_new(enum poke_what what, const char *dir, const char *name); /* path dir/name; either may be NULL */
-void ghost_free(struct ghost *g);
+void ghost_free(struct ghost *g);						 /* also wakes who waits for it */
+/* What the poker has answered by now. It does one order after the other: when a request of its comes, the orders before
+ * that are done, and have to count as done. */
+void watchers_take_answers(struct watchers *w);

@@ -221,6 +221,21 @@ void watchers_attach(struct face *f, const struct view *old, const struct view *
 			list_append(&w->orders, &order_new(POKE_UNLINK, dir, old->attach[i].name)->link);
 }
 
+bool watchers_is_poker(const struct face *f, fuse_req_t req)
+{
+	const struct watchers *w = f->watchers;
+	return w && w->poke && w->poke->worker && fuse_req_ctx(req)->pid == w->poke->worker;
+}
+
+/* For requests about names, where it matters which of its orders it is at. */
+static bool is_poker_at_name(const struct face *f, fuse_req_t req)
+{
+	if (!watchers_is_poker(f, req))
+		return false;
+	watchers_take_answers(f->watchers);
+	return true;
+}
+
 static bool is_poked_dir(fuse_ino_t dir)
 {
 	return !ino_is_random(dir) && ino_row(dir) && ino_row(dir) < tree_rows &&
@@ -262,7 +277,7 @@ static void lookup_poked(struct face *f, fuse_req_t req, fuse_ino_t dir, const c
 
 bool watchers_mknod(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	if (!watchers_is_poker(f, req))
+	if (!is_poker_at_name(f, req))
 		return false;
 	if (is_poked_dir(parent))
 		show_poked(f, req, parent);
@@ -290,6 +305,7 @@ void watchers_died(struct face *f, const struct session *s, bool removed)
 	struct ghost *g = xcalloc(1, sizeof *g);
 	g->id = s->id;
 	g->name = xstrdup(s->view->name);
+	list_init(&g->waiting);
 	list_append(&w->ghosts, &g->link);
 	struct order *o = order_new(POKE_RMDIR, "sessions", g->name);
 	o->ghost = g;
@@ -300,11 +316,7 @@ void watchers_died(struct face *f, const struct session *s, bool removed)
 
 /* ---- requests of the poker ---- */
 
-bool watchers_is_poker(const struct face *f, fuse_req_t req)
-{
-	const struct watchers *w = f->watchers;
-	return w && w->poke && w->poke->worker && fuse_req_ctx(req)->pid == w->poke->worker;
-}
+#define DEFER_MS 1000 /* at most: the poker may hang */
 
 static struct ghost *ghost_named(const struct watchers *w, const char *name)
 {
@@ -344,6 +356,20 @@ bool watchers_has_ghost(const struct face *f, const char *name)
 	return f->watchers && ghost_named(f->watchers, name);
 }
 
+bool watchers_defer(struct face *f, const char *name, struct list *waiting)
+{
+	struct ghost *g = f->watchers && f->watchers->poke ? ghost_named(f->watchers, name) : NULL;
+	if (!g)
+		return false;
+	list_each_safe (pos, waiting) {
+		struct op *op = list_entry(pos, struct op, wait);
+		list_remove(&op->wait);
+		list_append(&g->waiting, &op->wait);
+		op_limit(op, DEFER_MS, op->wake);
+	}
+	return true;
+}
+
 void watchers_renamed(struct face *f, const char *name)
 {
 	struct ghost *g = f->watchers ? ghost_named(f->watchers, name) : NULL;
@@ -358,7 +384,7 @@ static bool is_sessions(fuse_ino_t dir)
 
 bool watchers_lookup(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	if (!watchers_is_poker(f, req))
+	if (!is_poker_at_name(f, req))
 		return false;
 	if (is_poked_dir(parent)) {
 		lookup_poked(f, req, parent, name);
@@ -396,7 +422,7 @@ bool watchers_open(struct face *f, fuse_req_t req, struct fuse_file_info *fi)
 
 bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	if (!watchers_is_poker(f, req))
+	if (!is_poker_at_name(f, req))
 		return false;
 	if (is_templates(parent)) {
 		show_template_dir(f, req, name);
@@ -416,7 +442,7 @@ bool watchers_mkdir(struct face *f, fuse_req_t req, fuse_ino_t parent, const cha
 
 bool watchers_remove(struct face *f, fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	if (!watchers_is_poker(f, req))
+	if (!is_poker_at_name(f, req))
 		return false;
 	bool ghost =
 		is_poked_dir(parent) || is_templates(parent) ||

@@ -45,6 +45,7 @@ static void order_free(struct order *o)
 void ghost_free(struct ghost *g)
 {
 	list_remove(&g->link);
+	ops_wake(&g->waiting);
 	free(g->name);
 	free(g);
 }
@@ -187,7 +188,7 @@ static void order_done(struct watchers *w, struct order *o, int rc)
 	order_free(o);
 }
 
-static void take_answers(struct watchers *w)
+void watchers_take_answers(struct watchers *w)
 {
 	struct poke_answer answer;
 	while (poke_receive(w->poke, &answer)) {
@@ -209,7 +210,7 @@ static void on_hang(struct timer *t)
 	struct watchers *w = list_entry(t, struct watchers, hang);
 	if (!w->poke)
 		return;
-	take_answers(w);
+	watchers_take_answers(w);
 	struct order *oldest = list_empty(&w->flying) ? NULL : list_entry(w->flying.next, struct order, link);
 	int64_t ms = oldest ? clock_mono_ms() - oldest->given_ms : 0;
 	if (w->poke->worker && ms < HANG_MS) {
@@ -256,7 +257,7 @@ void watchers_run(struct face *f, bool janitor, bool poker)
 	if (!w || !w->poke)
 		return;
 	if (poker)
-		take_answers(w);
+		watchers_take_answers(w);
 	give_orders(w);
 }
 

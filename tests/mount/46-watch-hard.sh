@@ -27,6 +27,8 @@ python3 "$here/watch.py" hammer "$S/s" >"$T/py"
 tell
 python3 "$here/watch.py" births "$S" >"$T/py"
 tell
+python3 "$here/watch.py" again "$S" "$(poker "$J")" >"$T/py"
+tell
 
 # ---- a helper that hangs, or dies
 W=$(poker "$J")

@@ -1,6 +1,6 @@
 # A client of inotify for the tests of watchers; no more than the standard library. Prints `ok NAME` or `not ok NAME`.
 # usage: watch.py hammer SESSION-DIR | rate SESSION-DIR | births SESSIONS-DIR | foreign FILE
-import ctypes, os, random, select, struct, sys, threading, time
+import ctypes, os, random, select, signal, struct, sys, threading, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 MODIFY, CREATE, DELETE, ISDIR = 0x2, 0x100, 0x200, 0x40000000
@@ -108,10 +108,6 @@ def births(sessions):
         else:
             os.listdir("%s/b%d" % (sessions, i))
             write("%s/b%d/ctl" % (sessions, i), "end\n")
-    # The same name at once again, and one that lives for a moment only.
-    for i in range(20):
-        write(sessions + "/new/again", "hello\n")
-        write(sessions + "/again/ctl", "end\n")
     write(sessions + "/new/last", "hello\n")
     within(60, lambda: any(e[1] & CREATE and e[2] == "last" for e in w.events))
     within(60, lambda: sum(1 for e in w.events if e[1] & DELETE and e[2][0] == "b") >= n)
@@ -126,9 +122,51 @@ def births(sessions):
             break
     else:
         line(True, "one CREATE and one DELETE for each")
-    seen = [e[1] & ~ISDIR for e in w.events if e[2] == "again"]
-    line(seen == [CREATE, DELETE] * (len(seen) // 2), "a name that comes again: in order", seen)
     line(sorted(os.listdir(sessions)) == sorted(["last", "new", "s"]), "what is listed is true", os.listdir(sessions))
+
+
+def again(sessions, poker):
+    """Sessions of one name, one after the other, while others keep the daemon busy and the poker stumbles: each is
+    there for who has made it, and events alternate. Some live too short for any."""
+    w = Watch(sessions, CREATE | DELETE)
+    over = threading.Event()
+
+    def look():
+        while not over.is_set():
+            os.stat(sessions + "/s/status")
+            open(sessions + "/s/plan").close()
+
+    def stumble():
+        while not over.is_set():
+            for what in (signal.SIGSTOP, signal.SIGCONT):
+                os.kill(int(poker), what)
+                time.sleep(random.random() / 500)
+
+    lookers = [threading.Thread(target=f) for f in [look] * 4 + [stumble]]
+    for t in lookers:
+        t.start()
+    failed = None
+    for i in range(400):
+        try:
+            if i % 4:
+                write(sessions + "/new/again", "hello\n")
+            else:
+                write(sessions + "/new/.again", "hello\n")
+                os.rename(sessions + "/new/.again", sessions + "/new/again")
+            write(sessions + "/again/ctl", "end\n")
+        except OSError as e:
+            failed = (i, e)
+            break
+    write(sessions + "/new/over", "hello\n")
+    within(60, lambda: any(e[1] & CREATE and e[2] == "over" for e in w.events))
+    over.set()
+    for t in lookers:
+        t.join()
+    w.over = True
+    w.join()
+    line(not failed, "a name that comes again: it is there at once", failed)
+    seen = [e[1] & ~ISDIR for e in w.events if e[2] == "again"]
+    line(seen == [CREATE, DELETE] * (len(seen) // 2) and seen, "a name that comes again: events in order", seen)
 
 
 def foreign(path):
