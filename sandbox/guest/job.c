@@ -234,6 +234,16 @@ static int start_new(struct jobs *jobs, const struct env_exec *exec, struct err 
 	return rc;
 }
 
+/* Whoever stops a command does not wait for its start: that may still be under way on another connection, or not even
+ * be read. */
+bool jobs_ended_before(const struct jobs *jobs, const char *id)
+{
+	for (size_t i = 0; i < JOB_ENDED; i++)
+		if (!strcmp(jobs->ended[i], id))
+			return true;
+	return false;
+}
+
 int jobs_start(struct jobs *jobs, const struct env_exec *exec, struct err *err)
 {
 	if (!job_id_ok(exec->job))
@@ -243,10 +253,13 @@ int jobs_start(struct jobs *jobs, const struct env_exec *exec, struct err *err)
 	pthread_mutex_lock(&jobs->starting);
 	pthread_mutex_lock(&jobs->lock);
 	bool known = find(jobs, exec->job) != NULL, stopping = jobs->stopping;
+	bool ended = !known && jobs_ended_before(jobs, exec->job);
 	pthread_mutex_unlock(&jobs->lock);
 	int rc = 0;
 	if (stopping)
 		rc = err_set(err, ESHUTDOWN, "the sandbox is shutting down");
+	else if (ended)
+		rc = err_set(err, EINTR, "the job %s was ended before it began", exec->job);
 	else if (!known)
 		rc = start_new(jobs, exec, err);
 	pthread_mutex_unlock(&jobs->starting);
@@ -315,10 +328,12 @@ int jobs_kill(struct jobs *jobs, const char *id, struct err *err)
 		return bad_id(id, err);
 	pthread_mutex_lock(&jobs->lock);
 	struct job *job = find(jobs, id);
-	if (job && job->now.state == ENV_JOB_RUNNING && job->has_thread) {
+	if (job && job->now.state == ENV_JOB_RUNNING) {
 		uint64_t one = 1;
-		job->kill_asked = true;
+		job->kill_asked = true; /* its thread, if it has none yet, begins with that */
 		(void)!write(job->wake, &one, sizeof one);
+	} else if (!job && !jobs_ended_before(jobs, id)) {
+		snprintf(jobs->ended[jobs->n_ended++ % JOB_ENDED], sizeof jobs->ended[0], "%s", id);
 	}
 	pthread_mutex_unlock(&jobs->lock);
 	return 0;

@@ -224,6 +224,7 @@ static int fork_job(struct job *job, const struct launch *l)
 	struct jobs *jobs = job->jobs;
 	pthread_mutex_lock(&jobs->lock);
 	list_append(&jobs->all, &job->link);
+	job->kill_asked = jobs_ended_before(jobs, job->id);
 	pid_t pid = fork();
 	if (pid == 0)
 		child(l);
@@ -250,8 +251,11 @@ static int start_thread(struct job *job)
 	pthread_mutex_lock(&job->jobs->lock);
 	int rc = -pthread_create(&thread, &attr, life, job);
 	if (!rc) {
+		uint64_t one = 1;
 		job->has_thread = true;
 		job->jobs->threads++;
+		if (job->kill_asked)
+			(void)!write(job->wake, &one, sizeof one);
 	}
 	pthread_mutex_unlock(&job->jobs->lock);
 	pthread_attr_destroy(&attr);

@@ -8,6 +8,7 @@
 #include "job.h"
 
 enum { JOB_RECORD = 64 }; /* bytes of run/ID/job: within one sector, so that writing it is all or nothing */
+enum { JOB_ENDED = 32 };  /* names kept of jobs that were ended before they began */
 
 struct job {
 	struct list link; /* in jobs->all; guarded by jobs->lock as all here but `fd`s, which are the job thread's */
@@ -45,6 +46,8 @@ struct jobs {
 	int threads; /* job threads that live */
 	bool stopping;
 	char **base; /* environment of all jobs, NULL-terminated, or NULL */
+	char ended[JOB_ENDED][65];
+	size_t n_ended;
 };
 
 /* job.c */
@@ -52,6 +55,7 @@ char *job_path(const struct job *job, const char *name); /* run/ID/NAME, malloc'
 void job_free(struct job *job);
 void job_changed(struct job *job); /* tells the watchers; lock held */
 int job_write_record(struct job *job, const char *text);
+bool jobs_ended_before(const struct jobs *jobs, const char *id); /* it was to be killed before it began; lock held */
 
 /* job_run.c */
 /* Forks and execs; job has its files and is in the table as running. On failure it was reaped again and has no thread.

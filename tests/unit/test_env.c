@@ -153,6 +153,59 @@ TEST(kill_takes_the_whole_tree)
 	CHECK_INT(env_ack(box.env, "i", false, NULL, NULL), 0);
 }
 
+/* A start on a connection of its own, whose program cannot be run until somebody has closed it. */
+struct slow_start {
+	struct env *env;
+	char id[16];
+	int rc;
+};
+
+static void *start_slowly(void *arg)
+{
+	struct slow_start *s = arg;
+	const char *argv[] = {"./slow", "300", NULL};
+	s->rc = env_start(s->env, &(struct env_exec){.job = s->id, .argv = argv}, NULL);
+	return NULL;
+}
+
+/* `stop` does not wait for a start. Who stops is heard whether the start is over, under way or not even read. */
+TEST(kill_before_the_start_is_over)
+{
+	const char *argv[] = {"sleep", "300", NULL};
+	CHECK_INT(env_kill(box.env, "early", NULL), 0);
+	CHECK(env_start(box.env, &(struct env_exec){.job = "early", .argv = argv}, NULL) < 0);
+	struct env_job j;
+	CHECK_INT(env_poll(box.env, "early", 0, 0, &j, NULL), 0);
+	CHECK_INT(j.state, ENV_JOB_UNKNOWN);
+	if (!box.dir)
+		return; /* the program is held open from here */
+	CHECK_INT(run("slow0", "cp $(command -v sleep) slow"), 0);
+	CLEAN_FREE char *path = xasprintf("%s/slow", env_home(box.env));
+	struct slow_start s = {.env = open_env(), .rc = -1};
+	for (int i = 0; s.rc && i < 50; i++) { /* a busy machine may look too late: then the start has failed */
+		pthread_t t;
+		int fd = open(path, O_WRONLY | O_CLOEXEC);
+		CHECK(fd >= 0);
+		snprintf(s.id, sizeof s.id, "slow-%d", i + 1);
+		pthread_create(&t, NULL, start_slowly, &s);
+		for (int look = 0; look < 1000; look++) {
+			CHECK_INT(env_poll(box.env, s.id, 0, 0, &j, NULL), 0);
+			if (j.state != ENV_JOB_UNKNOWN)
+				break;
+			clock_sleep_ms(1);
+		}
+		CHECK_INT(env_kill(box.env, s.id, NULL), 0);
+		close(fd);
+		pthread_join(t, NULL);
+	}
+	CHECK_INT(s.rc, 0);
+	j = wait_job(box.env, s.id);
+	CHECK_INT(j.state, ENV_JOB_EXITED);
+	CHECK(j.killed);
+	CHECK_INT(env_ack(box.env, s.id, false, NULL, NULL), 0);
+	env_close(s.env);
+}
+
 TEST(timeout)
 {
 	int64_t t = clock_mono_ms();
