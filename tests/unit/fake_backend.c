@@ -3,9 +3,9 @@
  *
  * The file `fake` of the state folder is read at each request: lines `KIND MS RC` (kinds: see told_kinds): that request
  * is answered after MS milliseconds with -RC. A line `sessions N 0` there before the start makes N sessions; `changes N
- * K` makes N changes a second, in turn to the first K of them. `grow` written to `ctl` is one such change: ten bytes
- * more of transcript and plan, and another status. Accepted messages are appended to the file `messages` there, one
- * JSON object a line. One worker thread; slow answers have a thread each. */
+ * K` makes N changes a second, in turn to the first K of them, and fewer where the face cannot follow. `grow` written
+ * to `ctl` is one such change: ten bytes more of transcript and plan, and another status. Accepted messages are
+ * appended to the file `messages` there, one JSON object a line. One worker thread; slow answers have a thread each. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,6 +22,8 @@
 #include "backend/base/mem.h"
 
 #define SESSIONS 20000
+#define BEHIND                                                                                                         \
+	10000 /* notes that the face has not read: changes wait, so that its queue is bounded on a slow machine */
 
 struct backend {
 	const struct paths *paths;
@@ -42,6 +44,8 @@ struct backend {
 	int64_t last;
 	char *config;
 };
+
+static atomic_int unread; /* notes */
 
 const char *const setting_names[SETTING_KINDS] = {"model", "network", "after-run", "ship", "approvals", "agent"};
 
@@ -81,6 +85,7 @@ void root_view_put(struct root_view *v)
 
 void note_free(struct note *n)
 {
+	atomic_fetch_sub(&unread, 1);
 	view_put(n->view);
 	root_view_put(n->root);
 	free(n);
@@ -109,6 +114,7 @@ static struct note *note_new(enum note_kind kind)
 {
 	struct note *n = xcalloc(1, sizeof *n);
 	n->kind = kind;
+	atomic_fetch_add(&unread, 1);
 	return n;
 }
 
@@ -305,11 +311,14 @@ static void *churn(void *arg)
 	struct backend *b = arg;
 	int64_t from = clock_mono_ms(), done = 0;
 	while (!atomic_load(&b->stopping)) {
-		for (int64_t due = (clock_mono_ms() - from) * b->churn_rate / 1000; done < due; done++) {
+		int64_t due = (clock_mono_ms() - from) * b->churn_rate / 1000;
+		for (; done < due && atomic_load(&unread) < BEHIND && !atomic_load(&b->stopping); done++) {
 			pthread_mutex_lock(&b->lock);
 			grow(b, 1 + done % b->churned, false);
 			pthread_mutex_unlock(&b->lock);
 		}
+		if (done < due) /* what could not be done in time is left out */
+			from = clock_mono_ms() - done * 1000 / b->churn_rate;
 		clock_sleep_ms(1);
 	}
 	return NULL;
