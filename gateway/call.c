@@ -256,13 +256,6 @@ static void record_allowed(struct call *k, struct ledger_record *r)
 	ledger_text(r, "sha256", hex);
 }
 
-static int write_change(sqlite3 *db, struct ledger_record *r, struct err *err)
-{
-	struct call *k = r->arg;
-	meter_gather(&k->gw->gathered, &k->change);
-	return 0;
-}
-
 /* The decision is in the ledger, or cannot be. */
 static void decided(struct ledger_record *r)
 {
@@ -297,7 +290,7 @@ static void decide(struct call *k)
 	record_allowed(k, r);
 	r->open = true;
 	r->arg = k;
-	r->also = write_change;
+	spend_text(&k->change, &r->aside);
 	r->done = decided;
 	k->conn->state = CONN_WAITING;
 	record_now(k->gw, r);
@@ -407,36 +400,15 @@ static const struct usage *charge(struct call *k, struct usage *u)
 	return u;
 }
 
-struct closing { /* of an outcome's record */
-	struct gw *gw;
-	struct meter_change change;
-};
-
-static int write_closing(sqlite3 *db, struct ledger_record *r, struct err *err)
-{
-	struct closing *end = r->arg;
-	meter_gather(&end->gw->gathered, &end->change);
-	return 0;
-}
-
-static void closed(struct ledger_record *r)
-{
-	free(r->arg);
-	ledger_record_free(r);
-}
-
 void call_outcome(struct call *k, const char *result)
 {
 	struct usage u;
 	const struct usage *charged = charge(k, &u);
-	struct closing *end = xcalloc(1, sizeof *end);
-	end->gw = k->gw;
 	struct ledger_record *r = ledger_record_new("outcome");
-	meter_settle(&k->gw->meter, &k->hold, k->ask.price, charged, &end->change);
+	meter_settle(&k->gw->meter, &k->hold, k->ask.price, charged, &k->change);
+	spend_text(&k->change, &r->aside);
 	r->of = k->seq;
-	r->also = write_closing;
-	r->done = closed;
-	r->arg = end;
+	r->done = ledger_record_free;
 	ledger_int(r, "of", (int64_t)k->seq);
 	ledger_text(r, "result", result);
 	ledger_int(r, "status", k->status);

@@ -62,37 +62,16 @@ static void tunnel_destroy(struct source *s)
 	free(t);
 }
 
-struct closing {
-	struct gw *gw;
-	struct meter_change change;
-};
-
-static int write_closing(sqlite3 *db, struct ledger_record *r, struct err *err)
-{
-	struct closing *end = r->arg;
-	meter_gather(&end->gw->gathered, &end->change);
-	return 0;
-}
-
-static void closed(struct ledger_record *r)
-{
-	free(r->arg);
-	ledger_record_free(r);
-}
-
 static void outcome(struct tunnel *t)
 {
-	struct closing *end = xcalloc(1, sizeof *end);
-	end->gw = t->gw;
 	struct ledger_record *r = ledger_record_new("outcome");
 	struct usage none = {0};
 	static const struct price nothing;
-	meter_settle(&t->gw->meter, &t->hold, &nothing, &none, &end->change);
-	end->change.bytes = (int64_t)(t->up + t->down);
+	meter_settle(&t->gw->meter, &t->hold, &nothing, &none, &t->change);
+	t->change.bytes = (int64_t)(t->up + t->down);
+	spend_text(&t->change, &r->aside);
 	r->of = t->seq;
-	r->arg = end;
-	r->also = write_closing;
-	r->done = closed;
+	r->done = ledger_record_free;
 	ledger_int(r, "of", (int64_t)t->seq);
 	ledger_text(r, "result", t->result);
 	ledger_int(r, "bytes_up", (int64_t)t->up);
@@ -395,13 +374,6 @@ static void decided(struct ledger_record *r)
 	}
 }
 
-static int write_change(sqlite3 *db, struct ledger_record *r, struct err *err)
-{
-	struct tunnel *t = r->arg;
-	meter_gather(&t->gw->gathered, &t->change);
-	return 0;
-}
-
 /* ---- may it? ---- */
 
 static bool of_machine(const struct gw *g, const char *host, int port)
@@ -533,7 +505,7 @@ void egress_begin(struct conn *c)
 	ledger_text(r, "verdict", "allowed");
 	r->open = true;
 	r->arg = t;
-	r->also = write_change;
+	spend_text(&t->change, &r->aside);
 	r->done = decided;
 	record_now(g, r);
 }

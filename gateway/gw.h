@@ -13,6 +13,7 @@
 #include "meter.h"
 #include "policy.h"
 #include "sha.h"
+#include "spend.h"
 #include "token.h"
 #include "usage.h"
 
@@ -90,7 +91,7 @@ struct gw {
 	struct sha sha;
 	struct tokens tokens;
 	struct meter meter;
-	struct meter_gathered gathered; /* of who writes the ledger */
+	struct spend spend; /* of who writes the ledger */
 	struct policy *policy;
 	struct ledger *ledger;
 	struct ledger_record *later, **later_tail; /* for the next commit */

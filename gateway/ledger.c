@@ -69,7 +69,7 @@ static void add_stamp(struct ledger *l, struct buf *line)
 	buf_add(line, end, sizeof end);
 }
 
-int ledger_add(struct ledger *l, const struct buf *fields, struct err *err)
+int ledger_add(struct ledger *l, const struct buf *fields, const struct buf *aside, struct err *err)
 {
 	struct buf *line = &l->line;
 	struct ledger_state *s = &l->now;
@@ -87,6 +87,10 @@ int ledger_add(struct ledger *l, const struct buf *fields, struct err *err)
 	sqlite3_bind_int64(st, 2, (sqlite3_int64)s->off);
 	sqlite3_bind_text(st, 3, line->p, (int)line->n, SQLITE_STATIC);
 	sqlite3_bind_text(st, 4, s->hash, LEDGER_HEX, SQLITE_STATIC);
+	if (aside && aside->n)
+		sqlite3_bind_blob(st, 5, aside->p, (int)aside->n, SQLITE_STATIC);
+	else
+		sqlite3_bind_null(st, 5);
 	s->off += line->n + LEDGER_TAIL;
 	return step(l, INSERT, err);
 }
@@ -106,12 +110,12 @@ static int add_checkpoint(struct ledger *l, struct buf *note, struct err *err)
 	l->now.checkpoint = l->now.seq;
 	buf_reset(note);
 	buf_addf(note, "%s%s\n", buf_str(&text), buf_str(&sig));
-	return ledger_add(l, &fields, err);
+	return ledger_add(l, &fields, NULL, err);
 }
 
 static int add_record(struct ledger *l, struct ledger_record *r, struct err *err)
 {
-	int rc = ledger_add(l, &r->fields, err);
+	int rc = ledger_add(l, &r->fields, &r->aside, err);
 	r->seq = l->now.seq;
 	if (!rc && r->also)
 		rc = r->also(l->db, r, err);
@@ -174,10 +178,6 @@ int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 	for (struct ledger_record *r = list; !rc && r; r = (struct ledger_record *)r->node.next) {
 		rc = add_record(l, r, err);
 		asked |= r->checkpoint;
-	}
-	if (l->config.gathered && (rc || list)) {
-		int written = l->config.gathered(l->db, l->config.arg, rc != 0, err);
-		rc = rc ? rc : written;
 	}
 	if (!rc && checkpoint_due(l, asked, 0))
 		rc = add_checkpoint(l, &note, err);

@@ -25,8 +25,9 @@ struct ledger_record {
 	uint64_t of;	   /* an outcome: the decision that it closes; else 0 */
 	bool open;	   /* a decision that an outcome has to follow */
 	bool checkpoint;   /* a signed checkpoint follows at once */
-	/* Runs on the thread that writes, in the same transaction, or NULL: what the record changes beside the chain.
-	 * 0 or -errno; may run again after a failure. */
+	struct buf aside;  /* what it changes in the tables that are written for many records at once; empty: nothing */
+	/* Runs on the thread that writes, in the same transaction, or NULL: what the record changes beside the chain
+	 * that is read at any time. 0 or -errno; may run again after a failure. */
 	int (*also)(sqlite3 *db, struct ledger_record *rec, struct err *err);
 	void (*done)(struct ledger_record *rec); /* for the receiver of the done queue; not called here */
 	void *arg;
@@ -36,15 +37,23 @@ struct ledger_record {
 	struct err err;
 };
 
+/* Tables that follow from the chain. What a record changes in them (`aside`) is committed with it, in its row; after
+ * that it is gathered here, in the chain's order, and the tables are written for thousands of records at once. A start
+ * gathers what they lack: so after a crash they say the same as the chain. On the thread that writes, with arg. */
+struct ledger_tables {
+	int (*gather)(void *arg, const char *aside, size_t n); /* -EBADMSG: it says nothing; for a start alone */
+	bool (*full)(void *arg);			       /* enough is gathered */
+	int (*write)(sqlite3 *db, void *arg, struct err *err); /* all of it, within a transaction */
+	void (*written)(void *arg);			       /* that is committed: it is forgotten */
+};
+
 struct ledger_config {
-	const char *dir;     /* ledger.db, ledger.key, ledger.pub, segments; made 0700 */
-	const char *schema;  /* more tables for `also` (CREATE TABLE IF NOT EXISTS ...), or NULL */
-	bool sync_each;	     /* each commit waits for the disk; else it is synced within 50 ms */
-	uint64_t segment;    /* records that stay in the database; 0: 1,000,000 */
-	unsigned checkpoint; /* a checkpoint every so many records; 0: 4096 */
-	/* On the thread that writes, with arg, or NULL: what `also` has gathered is written, once for all records of a
-	 * commit; drop: forgotten, since the commit failed and will be tried anew. */
-	int (*gathered)(sqlite3 *db, void *arg, bool drop, struct err *err);
+	const char *dir;		    /* ledger.db, ledger.key, ledger.pub, segments; made 0700 */
+	const char *schema;		    /* more tables for `also` (CREATE TABLE IF NOT EXISTS ...), or NULL */
+	bool sync_each;			    /* each commit waits for the disk; else it is synced within 50 ms */
+	uint64_t segment;		    /* records that stay in the database; 0: 1,000,000 */
+	unsigned checkpoint;		    /* a checkpoint every so many records; 0: 4096 */
+	const struct ledger_tables *tables; /* or NULL */
 	void *arg;
 };
 

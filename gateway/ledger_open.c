@@ -15,14 +15,14 @@
 #include "ledger_private.h"
 
 static const char schema[] = "CREATE TABLE IF NOT EXISTS records(seq INTEGER PRIMARY KEY, off INTEGER NOT NULL,"
-			     " line TEXT NOT NULL, hash TEXT NOT NULL);"
+			     " line TEXT NOT NULL, hash TEXT NOT NULL, aside BLOB);"
 			     "CREATE TABLE IF NOT EXISTS open(seq INTEGER PRIMARY KEY);"
 			     "CREATE TABLE IF NOT EXISTS upto(one INTEGER PRIMARY KEY, seq INTEGER);";
 
 static const char *const sql[STATEMENTS] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
-	[INSERT] = "INSERT INTO records VALUES(?,?,?,?)",
+	[INSERT] = "INSERT INTO records VALUES(?,?,?,?,?)",
 	[OPEN] = "INSERT OR IGNORE INTO open VALUES(?)",
 	[CLOSE] = "DELETE FROM open WHERE seq=?",
 	[UPTO] = "UPDATE upto SET seq=?",
@@ -41,6 +41,14 @@ static int on_commit(void *arg, sqlite3 *db, const char *name, int pages)
 	return SQLITE_OK;
 }
 
+/* Earlier versions had no such column, and wrote their tables with each record. */
+static int add_aside(struct ledger *l, struct err *err)
+{
+	if (!sqlite3_table_column_metadata(l->db, NULL, "records", "aside", NULL, NULL, NULL, NULL, NULL))
+		return 0;
+	return ledger_exec(l, "ALTER TABLE records ADD COLUMN aside BLOB", err);
+}
+
 static int open_db(struct ledger *l, struct err *err)
 {
 	CLEAN_FREE char *path = xasprintf("%s/ledger.db", l->config.dir);
@@ -54,6 +62,8 @@ static int open_db(struct ledger *l, struct err *err)
 		rc = ledger_set_sync(l, err);
 	if (!rc)
 		rc = ledger_exec(l, schema, err);
+	if (!rc)
+		rc = add_aside(l, err);
 	if (!rc && l->config.schema)
 		rc = ledger_exec(l, l->config.schema, err);
 	for (int i = 0; !rc && i < STATEMENTS; i++)
@@ -81,7 +91,7 @@ static int begin_chain(struct ledger *l, struct err *err)
 	buf_addf(&f, "\"kind\":\"start\",\"version\":1,\"ledger\":\"%s\",\"key\":\"%s\"", l->id, sign_words(l->key));
 	int rc = ledger_exec(l, "BEGIN IMMEDIATE", err);
 	if (!rc)
-		rc = ledger_add(l, &f, err);
+		rc = ledger_add(l, &f, NULL, err);
 	l->now.from = 1;
 	return rc ? rc : ledger_exec(l, "COMMIT", err);
 }
@@ -156,7 +166,8 @@ static int load_end(struct ledger *l, struct err *err)
 	return rc;
 }
 
-/* Decisions that the last run never closed: what became of them is not known, and the chain says so. */
+/* Decisions that the last run never closed: what became of them is not known, and the chain says so. The tables get
+ * what they lack. */
 static int close_unknown(struct ledger *l, int *unknown, struct err *err)
 {
 	struct ledger_record *list = NULL, **tail = &list;
@@ -171,7 +182,7 @@ static int close_unknown(struct ledger *l, int *unknown, struct err *err)
 		*tail = r;
 		tail = (struct ledger_record **)&r->node.next;
 	}
-	rc = list ? ledger_commit(l, list, true, err) : rc;
+	rc = !rc && (list || l->pending.replayed) ? ledger_commit(l, list, true, err) : rc;
 	for (struct ledger_record *next; list; list = next) {
 		next = (struct ledger_record *)list->node.next;
 		ledger_record_free(list);

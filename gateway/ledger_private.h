@@ -62,13 +62,14 @@ void ledger_sync_note(struct ledger_sync *s, uint64_t from, uint64_t to, char *c
 
 enum { BEGIN, COMMIT, INSERT, OPEN, CLOSE, UPTO, LAST, DROP, STATEMENTS };
 
-/* ledger_pending.c: decisions without an outcome, as far as their table does not say it */
+/* ledger_pending.c: decisions without an outcome, and what else the tables do not say yet */
 struct ledger_numbers {
 	uint64_t *p;
 	size_t n, cap;
 };
 struct ledger_pending {
-	uint64_t upto; /* the record that the table is of */
+	uint64_t upto; /* the record that the tables are of */
+	bool replayed; /* at the start: records after it had something for them */
 	struct ledger_numbers opened, closed;
 	struct ledger_numbers found; /* at the start: those that the last run left */
 };
@@ -108,8 +109,9 @@ struct ledger {
 };
 
 int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked,
-		  struct err *err);					     /* all of it, or nothing */
-int ledger_add(struct ledger *l, const struct buf *fields, struct err *err); /* within a transaction */
+		  struct err *err); /* all of it, or nothing */
+int ledger_add(struct ledger *l, const struct buf *fields, const struct buf *aside,
+	       struct err *err); /* within a transaction; aside: or NULL */
 int ledger_step_seq(struct ledger *l, int which, uint64_t seq, struct err *err);
 int ledger_exec(struct ledger *l, const char *text, struct err *err);
 int ledger_fail(struct ledger *l, struct err *err); /* words for the database's last error */

@@ -17,8 +17,10 @@ struct ledger_record *ledger_record_new(const char *kind)
 
 void ledger_record_free(struct ledger_record *rec)
 {
-	if (rec)
+	if (rec) {
 		buf_release(&rec->fields);
+		buf_release(&rec->aside);
+	}
 	free(rec);
 }
 

@@ -100,17 +100,34 @@ static int open_policy(struct gw *g, struct err *err)
 	return policy_parse("", 0, &g->policy, err);
 }
 
-static int write_gathered(sqlite3 *db, void *arg, bool drop, struct err *err)
+static int gather(void *arg, const char *aside, size_t n)
 {
-	return meter_write(db, &((struct gw *)arg)->gathered, drop, err);
+	return spend_gather(&((struct gw *)arg)->spend, aside, n);
 }
+
+static bool gathered(void *arg)
+{
+	return spend_full(&((struct gw *)arg)->spend);
+}
+
+static int write_gathered(sqlite3 *db, void *arg, struct err *err)
+{
+	return spend_write(db, &((struct gw *)arg)->spend, err);
+}
+
+static void written(void *arg)
+{
+	spend_forget(&((struct gw *)arg)->spend);
+}
+
+static const struct ledger_tables tables = {gather, gathered, write_gathered, written};
 
 static int open_ledger(struct gw *g, const struct options *o, struct err *err)
 {
-	CLEAN_FREE char *schema = xasprintf("%s%s", meter_schema, token_schema);
+	CLEAN_FREE char *schema = xasprintf("%s%s", spend_schema, token_schema);
 	struct ledger_config c = {.dir = g->dir,
 				  .schema = schema,
-				  .gathered = write_gathered,
+				  .tables = &tables,
 				  .arg = g,
 				  .sync_each = o->sync && !strcmp(o->sync, "each"),
 				  .segment = o->segment ? strtoull(o->segment, NULL, 10) : 0};
@@ -212,7 +229,7 @@ static void close_all(struct gw *g, struct err *err)
 	gw_bury(g);
 	forward_release(g);
 	meter_release(&g->meter);
-	meter_gathered_release(&g->gathered);
+	spend_release(&g->spend);
 	tokens_release(&g->tokens);
 	sha_release(&g->sha);
 	policy_put(g->policy);

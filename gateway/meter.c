@@ -10,7 +10,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 
-#define WINDOW 61 /* seconds: a minute, and the part of the second that it began in */
+#define WINDOW METER_WINDOW
 
 struct account {
 	char *key;
@@ -21,12 +21,6 @@ struct account {
 	int64_t active_ms; /* monotonic, of the last begin or end; -1: none */
 	int64_t day_end;   /* a day's: its last second + 1; else 0 */
 };
-
-const char meter_schema[] = "CREATE TABLE IF NOT EXISTS spend(key TEXT PRIMARY KEY, tokens INTEGER, nano INTEGER, "
-			    "bytes INTEGER, requests INTEGER)"
-			    " WITHOUT ROWID;"
-			    "CREATE TABLE IF NOT EXISTS recent(key TEXT, second INTEGER, n INTEGER, PRIMARY KEY(key, "
-			    "second)) WITHOUT ROWID;";
 
 void meter_init(struct meter *m, sqlite3 *db)
 {
@@ -347,101 +341,4 @@ int64_t meter_last(struct meter *m, const char *session)
 	snprintf(key, sizeof key, "s:%.150s", session);
 	const struct account *a = map_get(&m->accounts, key);
 	return a ? a->active_ms : -1;
-}
-
-/* ---- on the writer's thread ---- */
-
-/* A statement of the connection that has this text, prepared once. The ledger finalizes them when it closes. */
-static sqlite3_stmt *statement(sqlite3 *db, const char *text)
-{
-	for (sqlite3_stmt *st = NULL; (st = sqlite3_next_stmt(db, st));)
-		if (!strcmp(sqlite3_sql(st), text))
-			return st;
-	sqlite3_stmt *st = NULL;
-	sqlite3_prepare_v3(db, text, -1, SQLITE_PREPARE_PERSISTENT, &st, NULL);
-	return st;
-}
-
-static int step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
-{
-	int rc = sqlite3_step(st) == SQLITE_DONE ? 0
-						 : err_set(err, EIO, "spend cannot be written: %s", sqlite3_errmsg(db));
-	sqlite3_reset(st);
-	return rc;
-}
-
-struct meter_row {
-	char key[160];
-	int64_t tokens, nano, bytes, requests;
-	int64_t second; /* of the rate's row; 0: a row of spend */
-};
-
-static struct meter_row *row_of(struct meter_gathered *g, const char *key, int64_t second)
-{
-	for (size_t i = 0; i < g->n; i++)
-		if (g->rows[i].second == second && !strcmp(g->rows[i].key, key))
-			return &g->rows[i];
-	if (g->n == g->cap) {
-		g->cap = g->cap ? 2 * g->cap : 16;
-		g->rows = xrealloc(g->rows, g->cap * sizeof *g->rows);
-	}
-	struct meter_row *r = &g->rows[g->n++];
-	r->tokens = r->nano = r->bytes = r->requests = 0;
-	r->second = second;
-	memcpy(r->key, key, strlen(key) + 1); /* both have the same room */
-	return r;
-}
-
-void meter_gather(struct meter_gathered *g, const struct meter_change *c)
-{
-	for (int s = 0; s < SCOPES && *c->keys[s]; s++) {
-		struct meter_row *r = row_of(g, c->keys[s], 0);
-		r->tokens += c->tokens;
-		r->nano += c->nano;
-		r->bytes += c->bytes;
-		r->requests += c->second != 0;
-		if (c->second && c->rate[s])
-			row_of(g, c->keys[s], c->second)->requests++;
-	}
-}
-
-static int write_row(sqlite3 *db, const struct meter_row *r, struct err *err)
-{
-	sqlite3_stmt *st =
-		r->second ? statement(db, "INSERT INTO recent VALUES(?1,?2,?3) ON CONFLICT DO UPDATE SET n=n+?3")
-			  : statement(db, "INSERT INTO spend VALUES(?1,?2,?3,?4,?5) ON CONFLICT(key) DO UPDATE SET "
-					  "tokens=tokens+?2, nano=nano+?3, bytes=bytes+?4, requests=requests+?5");
-	if (!st)
-		return err_set(err, EIO, "spend cannot be written: %s", sqlite3_errmsg(db));
-	sqlite3_bind_text(st, 1, r->key, -1, SQLITE_STATIC);
-	sqlite3_bind_int64(st, 2, r->second ? r->second : r->tokens);
-	sqlite3_bind_int64(st, 3, r->second ? r->requests : r->nano);
-	if (!r->second) {
-		sqlite3_bind_int64(st, 4, r->bytes);
-		sqlite3_bind_int64(st, 5, r->requests);
-	}
-	return step(db, st, err);
-}
-
-int meter_write(sqlite3 *db, struct meter_gathered *g, bool drop, struct err *err)
-{
-	int rc = 0;
-	int64_t second = 0;
-	for (size_t i = 0; !drop && !rc && i < g->n; i++) {
-		rc = write_row(db, &g->rows[i], err);
-		second = g->rows[i].second ? g->rows[i].second : second;
-	}
-	if (!rc && second && second % 64 == 0) { /* old seconds say nothing any more */
-		sqlite3_stmt *old = statement(db, "DELETE FROM recent WHERE second < ?");
-		sqlite3_bind_int64(old, 1, second - 2 * WINDOW);
-		rc = step(db, old, err);
-	}
-	g->n = 0;
-	return rc;
-}
-
-void meter_gathered_release(struct meter_gathered *g)
-{
-	free(g->rows);
-	*g = (struct meter_gathered){0};
 }

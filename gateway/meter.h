@@ -1,13 +1,15 @@
 /* Limits: requests a minute, concurrency, tokens, money and bytes, for a session, its project and the day. What a
- * request may use at most is reserved before it goes out and settled after. Counters live here; their changes are
- * written in the ledger's transaction, so that both tell the same after a crash, and what was reserved then stays
- * charged. One thread. */
+ * request may use at most is reserved before it goes out and settled after. Counters live here; each change is in the
+ * row of the record that it belongs to (spend.h), so that both tell the same after a crash, and what was reserved then
+ * stays charged. One thread. */
 #pragma once
 #include <sqlite3.h>
 
 #include "backend/base/map.h"
 #include "body.h"
 #include "policy.h"
+
+#define METER_WINDOW 61 /* seconds: a minute, and the part of the second that it began in */
 
 struct account;
 
@@ -31,7 +33,7 @@ struct hold { /* a reservation */
 	bool open;
 };
 
-/* A change of counters, for the writer's transaction. */
+/* A change of counters, for the ledger. */
 struct meter_change {
 	char keys[SCOPES][160];
 	int64_t tokens, nano, bytes;
@@ -39,7 +41,6 @@ struct meter_change {
 	bool rate[SCOPES]; /* which have a limit of it */
 };
 
-extern const char meter_schema[];
 void meter_init(struct meter *m, sqlite3 *db);
 void meter_release(struct meter *m);
 /* Reserves for a model request (price != NULL) or a connection through the proxy (ask NULL). 0 with h filled, or -EPERM
@@ -58,13 +59,3 @@ int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t
 int64_t meter_cost(const struct price *price, const struct usage *u); /* nanodollars, rounded up */
 void meter_spend(struct meter *m, const char *session, int64_t *tokens, int64_t *nano);
 int64_t meter_last(struct meter *m, const char *session); /* monotonic ms of its last begin or end; -1: none */
-
-/* On the writer's thread: the changes of one commit, a row's summed up before it is written. */
-struct meter_gathered {
-	struct meter_row *rows;
-	size_t n, cap;
-};
-void meter_gather(struct meter_gathered *g, const struct meter_change *change);
-/* Writes and forgets them; drop: only that. */
-int meter_write(sqlite3 *db, struct meter_gathered *g, bool drop, struct err *err);
-void meter_gathered_release(struct meter_gathered *g);

@@ -10,24 +10,6 @@
 
 #define TOKENS_MAX 1000000000 /* of one request: more is no figure */
 
-struct report {
-	struct gw *gw;
-	struct meter_change change;
-};
-
-static int write_report(sqlite3 *db, struct ledger_record *r, struct err *err)
-{
-	struct report *k = r->arg;
-	meter_gather(&k->gw->gathered, &k->change);
-	return 0;
-}
-
-static void written(struct ledger_record *r)
-{
-	free(r->arg);
-	ledger_record_free(r);
-}
-
 static bool number(const char *text, int64_t *out)
 {
 	char *end;
@@ -56,9 +38,8 @@ int on_usage(struct control *c, struct buf *unused, struct err *err)
 		return err_set(err, EINVAL, "usage is told in tokens: in, out, and how many of in came from a cache");
 	if (!t)
 		return err_set(err, ENOENT, "the session has no token");
-	struct report *k = xcalloc(1, sizeof *k);
-	k->gw = g;
-	meter_charge(&g->meter, t->session, t->project, in + out, &k->change);
+	struct meter_change change;
+	meter_charge(&g->meter, t->session, t->project, in + out, &change);
 	struct ledger_record *r = ledger_record_new("event");
 	ledger_text(r, "what", "usage reported");
 	record_who(r, t);
@@ -66,9 +47,8 @@ int on_usage(struct control *c, struct buf *unused, struct err *err)
 	ledger_int(r, "input", in);
 	ledger_int(r, "output", out);
 	ledger_int(r, "cached", cached);
-	r->arg = k;
-	r->also = write_report;
-	r->done = written;
+	spend_text(&change, &r->aside);
+	r->done = ledger_record_free;
 	record_later(g, r);
 	return 0;
 }

@@ -183,7 +183,7 @@ static const struct tamper tampers[] = {
 	{"no records", "DELETE FROM records", "no record"},
 	{"insert",
 	 "UPDATE records SET seq=seq+1000 WHERE seq>50; UPDATE records SET seq=seq-999 WHERE seq>1000;"
-	 "INSERT INTO records SELECT 51, off, line, hash FROM records WHERE seq=50",
+	 "INSERT INTO records(seq, off, line, hash) SELECT 51, off, line, hash FROM records WHERE seq=50",
 	 NULL},
 	{"forged checkpoint",
 	 "UPDATE records SET line=replace(line,'\"signature\":\"U1','\"signature\":\"U2') "
@@ -242,8 +242,8 @@ TEST(ledger_forked)
 	CHECK_INT(open_box(&b, dir, 0, false), 0);
 	for (int i = 0; i < 10; i++)
 		put(&b, "decision", 0, false);
-	run_sql(dir,
-		"INSERT INTO records SELECT seq+1, off, replace(line,'none','evil'), hash FROM records WHERE seq=11");
+	run_sql(dir, "INSERT INTO records(seq, off, line, hash) SELECT seq+1, off, replace(line,'none','evil'), hash "
+		     "FROM records WHERE seq=11");
 	struct ledger_record *r = ledger_record_new("decision");
 	CHECK_INT(ledger_append_wait(b.l, r, NULL), -EBADMSG);
 	ledger_record_free(r);
@@ -310,7 +310,8 @@ TEST(ledger_written_by_the_caller)
 		again = write_pair(&b, &open);
 	CHECK(again);
 	CHECK_INT(check_dir(dir, NULL, &out), 0);
-	run_sql(dir, "INSERT INTO records SELECT seq+1, off, line, hash FROM records WHERE seq=(SELECT max(seq) FROM "
+	run_sql(dir, "INSERT INTO records(seq, off, line, hash) SELECT seq+1, off, line, hash FROM records WHERE "
+		     "seq=(SELECT max(seq) FROM "
 		     "records)");
 	CHECK(!ledger_write(b.l, r));
 	CHECK_INT(ledger_append_wait(b.l, r, NULL), -EBADMSG);

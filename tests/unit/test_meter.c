@@ -5,7 +5,7 @@
 
 #include "backend/base/mem.h"
 #include "check.h"
-#include "gateway/meter.h"
+#include "gateway/spend.h"
 #include "gateway/token.h"
 
 static int64_t now_ms = 1764450000000;
@@ -209,12 +209,21 @@ TEST(meter_bytes_limit)
 	policy_put(p);
 }
 
+static void write_change(sqlite3 *db, const struct meter_change *c)
+{
+	struct spend s = {0};
+	CLEAN_BUF struct buf text = BUF_INIT;
+	spend_text(c, &text);
+	CHECK_INT(spend_gather(&s, text.p, text.n), 0);
+	CHECK_INT(spend_write(db, &s, NULL), 0);
+	spend_release(&s);
+}
+
 TEST(meter_survives)
 {
-	struct meter_gathered g = {0};
 	sqlite3 *db;
 	sqlite3_open(":memory:", &db);
-	sqlite3_exec(db, meter_schema, NULL, NULL, NULL);
+	sqlite3_exec(db, spend_schema, NULL, NULL, NULL);
 	struct policy *p = limits("limit session requests-per-minute 2\nlimit session tokens 10000\n");
 	struct meter m = fresh(db);
 	struct hold h;
@@ -222,19 +231,13 @@ TEST(meter_survives)
 	struct denial d;
 	struct ask q = request(100, 200);
 	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
-	meter_gather(&g, &c);
-	CHECK_INT(meter_write(db, &g, false, NULL), 0);
+	write_change(db, &c);
 	struct usage u = {.input = 70, .output = 30};
 	meter_settle(&m, &h, &three, &u, &c);
-	meter_gather(&g, &c);
-	CHECK_INT(meter_write(db, &g, false, NULL), 0);
+	write_change(db, &c);
 	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0); /* and killed before it is settled */
-	meter_gather(&g, &c);
-	CHECK_INT(meter_write(db, &g, false, NULL), 0);
+	write_change(db, &c);
 	meter_release(&m);
-	meter_gather(&g, &c);
-	CHECK_INT(meter_write(db, &g, true, NULL), 0); /* a commit that failed leaves nothing */
-	meter_gathered_release(&g);
 	m = fresh(db);
 	int64_t tokens, nano;
 	meter_spend(&m, "s", &tokens, &nano);
@@ -245,9 +248,7 @@ TEST(meter_survives)
 	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
 	meter_release(&m);
 	policy_put(p);
-	for (sqlite3_stmt *st; (st = sqlite3_next_stmt(db, NULL));)
-		sqlite3_finalize(st);
-	sqlite3_close(db);
+	CHECK_INT(sqlite3_close(db), 0);
 }
 
 TEST(tokens_survive)
