@@ -224,17 +224,40 @@ static void reap(struct keeper *k)
 	keeper_phase(k, VM_ENDED);
 }
 
+/* The lock is the one file that stays as long as the folder does. */
+static bool folder_gone(const struct keeper *k)
+{
+	struct stat st;
+	return !fstat(k->lock, &st) && !st.st_nlink;
+}
+
+/* SIGIO whenever a file of the folder is removed. Not by inotify, of which a user has 128 instances for all programs.
+ */
+static void watch_folder(struct keeper *k)
+{
+	k->folder_fd = open(k->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (k->folder_fd < 0 || fcntl(k->folder_fd, F_NOTIFY, DN_DELETE | DN_MULTISHOT))
+		log_debug("%s is not watched: %s", k->folder, strerror(errno));
+}
+
 static void signalled(struct keeper *k)
 {
 	struct signalfd_siginfo s;
 	struct err err = ERR_INIT;
+	bool gone = false;
 	while (read(k->signals, &s, sizeof s) == sizeof s) {
 		if (s.ssi_signo == SIGCHLD)
 			reap(k);
 		else if (s.ssi_signo == SIGTERM)
 			keeper_stop(k);
+		else if (s.ssi_signo == SIGIO)
+			gone = folder_gone(k);
 		else if (listen_noted(k->folder, &k->socket, &k->listener, &err))
 			log_warn("%s", err.text);
+	}
+	if (gone) { /* nobody could ever find it, or end it */
+		log_warn("%s has been removed: its VM ends", k->folder);
+		keeper_kill(k);
 	}
 }
 
@@ -343,6 +366,7 @@ static int signals_open(void)
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGIO);
 	sigprocmask(SIG_SETMASK, &set, NULL);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
@@ -363,7 +387,7 @@ static int may_restore(struct qemu_spec *spec, const char *path, struct err *err
 	return rc ? err_set(err, -rc, KEEPER_NOT_RESTORED "%s", why.text) : 0;
 }
 
-static int start(struct keeper *k, const struct options *o, int lock, struct err *err)
+static int start(struct keeper *k, const struct options *o, struct err *err)
 {
 	static const struct mux_ops mux_ops = {guest_stream, mux_changed};
 	static const struct qmp_ops qmp_ops = {qmp_event, qmp_closed};
@@ -387,7 +411,7 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 				 .memory_mib = o->memory_mib,
 				 .kvm = o->kvm != NULL,
 				 .incoming = o->restore != NULL,
-				 .lock_fd = lock};
+				 .lock_fd = k->lock};
 	unlink(ended);
 	k->net = xasprintf("%s/net", o->folder);
 	int rc = o->restore ? may_restore(&spec, o->restore, err) : 0;
@@ -396,6 +420,8 @@ static int start(struct keeper *k, const struct options *o, int lock, struct err
 	save_key(k, &spec);
 	if (!rc && (k->signals = signals_open()) < 0)
 		rc = err_sys(err, errno, "cannot wait for signals");
+	if (!rc)
+		watch_folder(k);
 	if (!rc)
 		rc = mux_new(MUX_HOST, &mux_ops, k, &k->mux, err);
 	if (!rc)
@@ -436,6 +462,8 @@ static void finish(struct keeper *k, const struct options *o)
 	console_release(&k->console);
 	fd_close(&k->power);
 	fd_close(&k->clock);
+	fd_close(&k->folder_fd);
+	fd_close(&k->lock);
 	free(k->socket);
 	free(k->net);
 }
@@ -447,9 +475,10 @@ int sandbox_keeper_main(int argc, char **argv)
 			   .signals = -1,
 			   .power = -1,
 			   .clock = -1,
+			   .lock = -1,
+			   .folder_fd = -1,
 			   .qemu = {.pid = -1, .port = -1, .qmp = -1, .console = -1}};
 	struct err err = ERR_INIT;
-	CLEAN_FD int lock = -1;
 	list_init(&k.clients);
 	save_init(&k);
 	if (argc > 2 && !strcmp(argv[1], WARM_VERB))
@@ -465,9 +494,9 @@ int sandbox_keeper_main(int argc, char **argv)
 	k.folder = o.folder;
 	k.host = o.host;
 	k.kvm = o.kvm != NULL;
-	int rc = take_lock(o.folder, &lock, &err);
+	int rc = take_lock(o.folder, &k.lock, &err);
 	if (!rc)
-		rc = start(&k, &o, lock, &err);
+		rc = start(&k, &o, &err);
 	if (rc) {
 		log_error("%s", err.text);
 		if (k.socket)
@@ -476,7 +505,7 @@ int sandbox_keeper_main(int argc, char **argv)
 		return 1;
 	}
 	/* Whoever gave up before could not know of us, and end us: the sandbox may be gone by now. */
-	if (!process_report("ok", ""))
+	if (!process_report("ok", "") || folder_gone(&k))
 		keeper_kill(&k);
 	run(&k);
 	finish(&k, &o);

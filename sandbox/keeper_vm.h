@@ -44,6 +44,8 @@ struct keeper {
 	char *net;    /* the file that names the gateway's socket; malloc'd */
 	bool net_failed;
 	int listener, signals;
+	int lock;	 /* of the folder, held */
+	int folder_fd;	 /* by which the kernel tells that files of it are removed */
 	int holds;	 /* clients that want the guest to stand still; whoever wants it to run waits for them */
 	bool hold_over;	 /* once they have gone it goes on */
 	int clock;	 /* our end of the stream that tells the guest the time; -1: none */

@@ -341,6 +341,21 @@ TEST(destroy_leaves_nothing)
 	CHECK_INT(sandbox_destroy(&here.paths, "vm", 3, &err), 0);
 }
 
+/* Whoever takes the folder away leaves nothing that runs, also where nobody else knows of it. */
+TEST(its_folder_is_removed)
+{
+	must_up(3);
+	CLEAN_FREE char *folder = xasprintf("%s/sandboxes/3", here.paths.state);
+	CLEAN_FREE char *other = xasprintf("%s/other", folder);
+	CHECK_INT(file_write(other, "x", 1, 0600, NULL), 0);
+	CHECK_INT(unlink(other), 0);
+	in_state(3, SANDBOX_RUNNING); /* which took a round trip after that */
+	CHECK_INT(count(true, 3, NULL), 1);
+	CHECK_INT(dir_remove(folder, NULL), 0);
+	CHECK(gone(3));
+	CHECK_INT(sandbox_destroy(&here.paths, "vm", 3, NULL), 0);
+}
+
 /* ---- boots that fail ---- */
 
 TEST(boot_deadline)
