@@ -232,6 +232,226 @@ static const char responses_all[] = EV(
 											   "\"input_tokens_details\":{"
 											   "\"cached_tokens\":40}}}}");
 
+/* ---- what comes rarely ---- */
+
+static const char anthropic_rare[] = EV(
+	"message_start",
+	"{\"type\":\"message_start\",\"message\":{\"id\":\"msg_2\","
+	"\"role\":\"assistant\",\"content\":[],\"stop_reason\":null,"
+	"\"usage\":{\"input_tokens\":10,\"cache_creation_input_"
+	"tokens\":null,\"cache_read_input_tokens\":null,\"output_"
+	"tokens\":1}}}") EV("content_block_start",
+			    "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\","
+			    "\"thinking\":\"a \"}}") EV("content_block_delta",
+							"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{"
+							"\"type\":\"thinking_delta\",\"thinking\":\"guess\"}}")
+	EV("content_block_stop", "{\"type\":\"content_block_stop\",\"index\":0}") EV(
+		"content_block_start", "{\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":"
+				       "\"server_tool_use\",\"id\":\"srv_1\",\"name\":\"web_search\",\"input\":{}}}")
+		EV("content_block_delta", "{\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"input_"
+					  "json_delta\",\"partial_json\":\"{\\\"query\\\":\\\"x\\\"}\"}}")
+			EV("content_block_stop", "{\"type\":\"content_block_stop\",\"index\":1}") EV(
+				"content_block_start",
+				"{\"type\":\"content_block_start\","
+				"\"index\":2,\"content_block\":{\"type\":"
+				"\"web_search_tool_result\",\"tool_use_"
+				"id\":\"srv_1\",\"content\":[]}}") EV("content_block_stop",
+								      "{\"type\":\"content_block_stop\",\"index\":2}")
+				EV("content_block_start",
+				   "{\"type\":\"content_block_start\",\"index\":3,\"content_block\":{\"type\":\"text\","
+				   "\"text\":\"So: \"}}") EV("ping",
+							     "{\"type\":\"ping\"}") EV("content_block_delta",
+										       "{\"type\":\"content_block_"
+										       "delta\",\"index\":3,\"delta\":{"
+										       "\"type\":\"text_delta\","
+										       "\"text\":\"\\u00e9\"}}")
+					EV("content_block_delta",
+					   "{\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"text_"
+					   "delta\",\"text\":\"\"}}") EV("content_block_stop",
+									 "{\"type\":\"content_block_stop\",\"index\":"
+									 "3}") EV("content_block_start",
+										  "{\"type\":\"content_block_start\","
+										  "\"index\":4,\"content_block\":{"
+										  "\"type\":"
+										  "\"tool_use\",\"id\":\"toolu_9\","
+										  "\"name\":\"bash\",\"input\":{"
+										  "\"command\":"
+										  "\"ls\"}}}")
+						EV("content_block_stop",
+						   "{\"type\":\"content_block_stop\",\"index\":"
+						   "4}") EV("message_delta",
+							    "{\"type\":\"message_delta\",\"delta\":{\"stop_"
+							    "reason\":null},\"usage\":{\"output_tokens\":5}}")
+							EV("message_delta",
+							   "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":"
+							   "\"tool_use\",\"stop_sequence\":null},\"usage\":{\"input_"
+							   "tokens\":12,\"output_tokens\":9,\"output_tokens_details\":{"
+							   "\"thinking_tokens\":3}}}")
+								EV("message_stop", "{\"type\":\"message_stop\"}");
+
+static const char openai_rare[] = ": PROCESSING\n\n" DATA(
+	"{\"id\":\"c2\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":null,\"refusal\":null},"
+	"\"finish_reason\":null}],\"obfuscation\":\"x1\"}")
+	DATA("{\"id\":\"c2\",\"choices\":[{\"index\":0,\"delta\":{\"reasoning_text\":\"May "
+	     "I?\",\"reasoning_details\":[]},\"logprobs\":null}]}")
+		DATA("{\"id\":\"c2\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Sorry. "
+		     "\",\"annotations\":[],\"audio\":null}}]}") DATA("{\"id\":\"c2\",\"choices\":[{\"index\":0,"
+								      "\"delta\":{\"refusal\":\"No, \"}}]}")
+			DATA("{\"id\":\"c2\",\"choices\":[{\"index\":0,\"delta\":{\"refusal\":\"never \\u00e9.\"}}]}")
+				DATA("{\"id\":\"c2\",\"choices\":[{\"index\":0,\"delta\":null}]}") DATA(
+					"{\"id\":\"c2\",\"choices\":null,\"x_groq\":{\"id\":\"r\"}}")
+					DATA("{\"id\":\"c2\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":"
+					     "\"stop\",\"usage\":{\"prompt_tokens\":30,\"completion_tokens\":4,"
+					     "\"cached_tokens\":20}}]}") ": PROCESSING\n\n" DATA("[DONE]");
+
+static const char responses_rare[] = ": keep-alive\n\n" EV(
+	"response.created", "{\"type\":\"response.created\","
+			    "\"sequence_number\":1,\"response\":{"
+			    "\"id\":\"r\"}}") EV("response.in_progress",
+						 "{\"type\":\"response.in_progress\",\"sequence_number\":1,"
+						 "\"response\":{}}") EV("response.output_item.added",
+									"{\"type\":\"response.output_"
+									"item.added\",\"sequence_"
+									"number\":1,\"output_index\":0,"
+									"\"item\":{\"type\":"
+									"\"reasoning\",\"id\":\"rs\","
+									"\"summary\":[],\"content\":[]}"
+									"}") EV("response.reasoning_text.delta",
+										"{\"type\":\"response.reasoning_text."
+										"delta\",\"sequence_number\":1,"
+										"\"output_index\":0,\"content_index\":"
+										"0,\"delta\":\"Hm\"}")
+	EV("response.reasoning_text.done",
+	   "{\"type\":\"response.reasoning_text.done\",\"sequence_number\":1,\"output_index\":0,\"content_index\":"
+	   "0,\"text\":\"Hm\"}") EV("response.reasoning_summary_part.done",
+				    "{\"type\":\"response.reasoning_summary_part.done\",\"sequence_number\":1,"
+				    "\"output_index\":0,\"summary_index\":0,\"part\":{\"type\":\"summary_text\","
+				    "\"text\":\"\"}}") EV("response.output_item.done",
+							  "{\"type\":\"response.output_item.done\",\"sequence_"
+							  "number\":1,\"output_index\":0,\"item\":{\"type\":"
+							  "\"reasoning\",\"id\":\"rs\",\"summary\":[],\"content\":"
+							  "[{\"type\":\"reasoning_text\",\"text\":\"Hm\"}]}}")
+		EV("response.output_item.added",
+		   "{\"type\":\"response.output_item.added\",\"sequence_number\":1,"
+		   "\"output_index\":1,\"item\":{\"type\":\"web_search_call\",\"id\":"
+		   "\"ws\",\"status\":\"in_progress\"}}") EV("response.web_search_call.searching",
+							     "{\"type\":\"response.web_search_call.searching\","
+							     "\"sequence_number\":1,\"output_index\":1,"
+							     "\"item_id\":\"ws\"}") EV("response.web_search_call."
+										       "completed",
+										       "{\"type\":\"response.web_"
+										       "search_call.completed\","
+										       "\"sequence_"
+										       "number\":1,\"output_index\":1,"
+										       "\"item_id\":\"ws\"}")
+			EV("response.output_item.done",
+			   "{\"type\":\"response.output_item.done\",\"sequence_number\":1,"
+			   "\"output_index\":1,\"item\":{\"type\":\"web_search_call\","
+			   "\"id\":\"ws\",\"status\":\"completed\"}}") EV("response.output_item.added",
+									  "{\"type\":\"response.output_item.added\","
+									  "\"sequence_number\":1,\"output_index\":2,"
+									  "\"item\":{\"type\":\"custom_tool_call\","
+									  "\"id\":\"ct\",\"call_id\":\"call_c\","
+									  "\"name\":"
+									  "\"bash\",\"input\":\"\"}}")
+				EV("response.custom_tool_call_input.delta",
+				   "{\"type\":\"response.custom_tool_call_input.delta\","
+				   "\"sequence_number\":1,\"output_index\":2,\"item_id\":"
+				   "\"ct\",\"delta\":\"rm -rf /\"}") EV("response.custom_"
+									"tool_call_input."
+									"done",
+									"{\"type\":"
+									"\"response."
+									"custom_tool_call_"
+									"input.done\","
+									"\"sequence_"
+									"number\":1,"
+									"\"output_index\":"
+									"2,\"item_id\":"
+									"\"ct\",\"input\":"
+									"\"rm -rf /\"}") EV("response.output_item.done",
+											    "{\"type\":\"response."
+											    "output_item.done\","
+											    "\"sequence_"
+											    "number\":1,\"output_"
+											    "index\":2,\"item\":{"
+											    "\"type\":"
+											    "\"custom_tool_call\","
+											    "\"id\":\"ct\",\"call_id\":"
+											    "\"call_"
+											    "c\",\"name\":\"bash\","
+											    "\"input\":\"rm -rf /\"}}")
+					EV("response.output_item.done",
+					   "{\"type\":\"response.output_item.done\",\"sequence_number\":1,\"output_"
+					   "index\":3,\"item\":{\"type\":\"compaction\",\"id\":\"cm\",\"encrypted_"
+					   "content\":\"gAAA\"}}") EV("response.output_item.added",
+								      "{\"type\":\"response.output_item.added\","
+								      "\"sequence_number\":1,\"output_index\":4,"
+								      "\"item\":{"
+								      "\"type\":\"message\",\"id\":\"m\",\"role\":"
+								      "\"assistant\",\"content\":[]}}")
+						EV("response.content_part.added",
+						   "{\"type\":\"response.content_part.added\",\"sequence_number\":1,"
+						   "\"output_"
+						   "index\":4,\"content_index\":0,\"part\":{\"type\":\"output_text\","
+						   "\"text\":"
+						   "\"\"}}") EV("response.output_text.delta",
+								"{\"type\":\"response.output_text.delta\",\"sequence_"
+								"number\":"
+								"1,\"output_index\":4,\"content_index\":0,\"delta\":"
+								"\"Well. "
+								"\"}") EV("response.output_text.annotation.added",
+									  "{\"type\":\"response.output_text.annotation."
+									  "added\",\"sequence_"
+									  "number\":1,\"output_index\":4,\"content_"
+									  "index\":0,\"annotation\":{}"
+									  "}") EV("response.output_text.done",
+										  "{\"type\":\"response.output_text."
+										  "done\",\"sequence_"
+										  "number\":1,\"output_index\":4,"
+										  "\"content_index\":0,\"text\":"
+										  "\"Well. \"}") EV("response.refusal."
+												    "delta",
+												    "{\"type\":"
+												    "\"response."
+												    "refusal.delta\","
+												    "\"sequence_"
+												    "number\":1,"
+												    "\"output_index\":"
+												    "4,"
+												    "\"content_index\":"
+												    "1,\"delta\":\"No, "
+												    "\"}")
+							EV("response.refusal.delta",
+							   "{\"type\":\"response.refusal.delta\",\"sequence_number\":1,"
+							   "\"output_index\":4,\"content_index\":1,\"delta\":\"never "
+							   "\\u20ac.\"}") EV("response.refusal.done",
+									     "{\"type\":\"response.refusal.done\","
+									     "\"sequence_number\":1,\"output_index\":4,"
+									     "\"content_index\":1,\"refusal\":\"No, "
+									     "never \\u20ac.\"}")
+								EV("response.content_part.done",
+								   "{\"type\":\"response.content_part.done\","
+								   "\"sequence_number\":1,\"output_index\":4,\"content_"
+								   "index\":1,\"part\":{\"type\":\"refusal\","
+								   "\"refusal\":\"No, never \\u20ac.\"}}")
+									EV("response.output_item.done",
+									   "{\"type\":\"response.output_item.done\","
+									   "\"sequence_number\":1,\"output_index\":4,"
+									   "\"item\":{\"type\":\"message\",\"content\":"
+									   "[{\"type\":\"output_text\",\"text\":\"Well."
+									   " \"},{\"type\":\"refusal\",\"refusal\":"
+									   "\"No, never \\u20ac.\"}]}}")
+										EV("response.completed",
+										   "{\"type\":\"response.completed\","
+										   "\"sequence_number\":1,\"response\":"
+										   "{\"status\":\"completed\","
+										   "\"usage\":{\"input_tokens\":30,"
+										   "\"output_tokens\":4,\"input_tokens_"
+										   "details\":{\"cached_tokens\":20},"
+										   "\"output_tokens_details\":{"
+										   "\"reasoning_tokens\":1}}}}");
+
 #define ANTHROPIC_REPLAY                                                                                               \
 	"{\"api\":\"anthropic\",\"blocks\":[ {\"raw\":{\"type\":\"thinking\",\"thinking\":\"Let me \\\"see\\\" "       \
 	"\xC3\xA9\\nmore\",\"signature\":\"EqRk/+==\"}},{\"raw\":{\"type\":\"redacted_thinking\",\"data\":\"Zm9v\"}"   \
@@ -248,6 +468,12 @@ static const struct stream streams[] = {
 	 "call_5_1 bash {\"command\":\"echo hi\"};call_5_2 read {\"path\":\"a\"};", 100, 7, 40},
 	{"responses", &format_responses, responses_all, "I look \xE2\x82\xAC", "thinking", "tool_use", RESPONSES_REPLAY,
 	 "call_x bash {\"command\":\"ls\"};call_y read {\"path\":\"a\"};", 100, 7, 40},
+	{"anthropic, rare", &format_anthropic, anthropic_rare, "So: \xC3\xA9", "a guess", "tool_use", NULL,
+	 "toolu_9 bash {\"command\":\"ls\"};", 12, 9, 0},
+	{"openai, rare", &format_openai, openai_rare, "Sorry. No, never \xC3\xA9.", "May I?", "refusal", NULL, "", 30,
+	 4, 20},
+	{"responses, rare", &format_responses, responses_rare, "Well. No, never \xE2\x82\xAC.", "Hm", "refusal", NULL,
+	 "", 30, 4, 20},
 };
 
 /* ---- reading one ---- */
