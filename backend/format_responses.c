@@ -114,24 +114,31 @@ static void put_tools(struct buf *out)
 	buf_addc(out, ']');
 }
 
-static void body(const struct model_request *q, const struct model_info *m, struct buf *out)
+/* What decides how the answer comes, and not what the request says. */
+static void put_answering(const struct model_request *q, const struct model_info *m, struct buf *out)
 {
-	buf_adds(out, "{\"model\":");
-	json_quote(out, m->id, strlen(m->id));
 	buf_adds(out, ",\"stream\":true,\"store\":false");
 	if (m->max_output)
 		buf_addf(out, ",\"max_output_tokens\":%" PRId64, m->max_output);
 	if (strcmp(m->thinking, "off") && !q->bare)
 		buf_adds(out, ",\"include\":[\"reasoning.encrypted_content\"]");
+	if (q->session &&
+	    !*m->provider.url) /* requests of a session find the same cache; others may not know the word */
+		buf_addf(out, ",\"prompt_cache_key\":\"berthfs-%" PRId64 "\"", q->session->id);
+}
+
+static void put_request(const struct model_request *q, const struct model_info *m, bool answered, struct buf *out)
+{
+	buf_adds(out, "{\"model\":");
+	json_quote(out, m->id, strlen(m->id));
+	if (answered)
+		put_answering(q, m, out);
 	bool shown = !strcmp(m->thinking, "summarized");
 	if (shown)
 		buf_adds(out, ",\"reasoning\":{\"summary\":\"auto\"}");
 	else if (strcmp(m->thinking, "off") && strcmp(m->thinking, "on") && strcmp(m->thinking, "adaptive") &&
 		 *m->thinking > '9')
 		buf_addf(out, ",\"reasoning\":{\"effort\":\"%s\"}", m->thinking);
-	if (q->session &&
-	    !*m->provider.url) /* requests of a session find the same cache; others may not know the word */
-		buf_addf(out, ",\"prompt_cache_key\":\"berthfs-%" PRId64 "\"", q->session->id);
 	put_tools(out);
 	if (q->plain)
 		buf_adds(out, ",\"tool_choice\":\"none\"");
@@ -139,6 +146,16 @@ static void body(const struct model_request *q, const struct model_info *m, stru
 	json_quote(out, q->system, strlen(q->system));
 	put_input(out, q, m);
 	buf_addc(out, '}');
+}
+
+static void body(const struct model_request *q, const struct model_info *m, struct buf *out)
+{
+	put_request(q, m, true, out);
+}
+
+static void count_body(const struct model_request *q, const struct model_info *m, struct buf *out)
+{
+	put_request(q, m, false, out);
 }
 
 /* ---- the stream ---- */
@@ -362,4 +379,5 @@ static int end(struct answer *a, bool clean, struct err *err)
 
 static const char *const headers[] = {NULL};
 
-const struct format format_responses = {API, "/v1/responses", false, headers, body, event, end};
+const struct format format_responses = {
+	API, "/v1/responses", false, headers, body, event, end, "/v1/responses/input_tokens", count_body};

@@ -160,6 +160,21 @@ static int ask_count(const struct model_request *q, const struct config *c, cons
 	return reach(q, &h, c, &m->provider, f, &clean, &bad, &fault, err);
 }
 
+/* Has the policy a line for it? Where it is not known yet, the gateway will say. */
+static bool lets_through(struct backend *b, const char *path)
+{
+	struct gateway_view *v = gate_view(b);
+	CLEAN_FREE char *text = xstrdup(v->policy ? v->policy : "");
+	gateway_view_put(v);
+	bool found = !*text;
+	char *save = NULL;
+	for (char *line = strtok_r(text, "\n", &save); line && !found; line = strtok_r(NULL, "\n", &save)) {
+		char method[8], at[64];
+		found = sscanf(line, " route %7s %63s", method, at) == 2 && !strcmp(at, path);
+	}
+	return found;
+}
+
 static int count(const struct model_request *q, int64_t *tokens, struct err *err)
 {
 	struct model_info m;
@@ -169,6 +184,8 @@ static int count(const struct model_request *q, int64_t *tokens, struct err *err
 	const struct format *f = rc ? NULL : format_find(m.provider.kind);
 	if (!rc && (!f || !f->count_path))
 		rc = err_set(err, EOPNOTSUPP, "%s does not count tokens", m.provider.name);
+	if (!rc && !lets_through(q->backend, f->count_path))
+		rc = err_set(err, EOPNOTSUPP, "the policy does not let %s through", f->count_path);
 	rc = rc ? rc : ask_count(q, c, &m, f, &answer, err);
 	config_put(c);
 	if (rc)

@@ -152,7 +152,8 @@ static bool client_namespace(enum api api, const cJSON *t, const char *type)
 {
 	static const char *const keys[] = {"type", "name", "description", "tools"};
 	const cJSON *i, *tools = json_get(t, "tools");
-	if (api != API_RESPONSES || !type || strcmp(type, "namespace") || !cJSON_IsArray(tools))
+	if ((api != API_RESPONSES && api != API_COUNT_INPUT) || !type || strcmp(type, "namespace") ||
+	    !cJSON_IsArray(tools))
 		return false;
 	cJSON_ArrayForEach(i, t)
 	{
@@ -303,7 +304,7 @@ static int check_numbers(const struct policy *p, struct ask *a, const cJSON *o, 
 	if (stream && !cJSON_IsBool(stream) && !cJSON_IsNull(stream))
 		return deny(d, 400, "json", "stream has to be true or false");
 	a->stream = cJSON_IsTrue(stream);
-	if (a->api == API_COUNT_TOKENS)
+	if (api_counts(a->api))
 		a->answer = a->input = 0;
 	return 0;
 }
@@ -343,7 +344,7 @@ static bool is_key(const struct member *m, const char *name)
 
 void body_build(const struct policy *p, const struct ask *a, int64_t answer, struct buf *out)
 {
-	bool cap = answer != INT64_MAX && a->api != API_COUNT_TOKENS;
+	bool cap = answer != INT64_MAX && !api_counts(a->api);
 	bool store =
 		a->api == API_RESPONSES && !(p->features & FEATURE_STORED_OBJECTS); /* the provider's default is true */
 	size_t size = 64;

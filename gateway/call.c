@@ -380,8 +380,7 @@ static const struct usage *charge(struct call *k, struct usage *u)
 {
 	struct usage_reader *r = &k->usage;
 	*u = (struct usage){0};
-	if (k->ask.api == API_MODELS || k->ask.api == API_COUNT_TOKENS || !k->easy ||
-	    (k->status >= 400 && !r->input_seen))
+	if (k->ask.api == API_MODELS || api_counts(k->ask.api) || !k->easy || (k->status >= 400 && !r->input_seen))
 		return u; /* nothing was made, or refused by the provider, which does not charge for that */
 	if (!k->status && !k->cut)
 		return u;		   /* it never reached the provider */

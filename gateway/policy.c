@@ -20,6 +20,7 @@ static const struct {
 	[API_COUNT_TOKENS] = {"POST", "/v1/messages/count_tokens", 1 << KIND_ANTHROPIC},
 	[API_CHAT] = {"POST", "/v1/chat/completions", 1 << KIND_OPENAI},
 	[API_RESPONSES] = {"POST", "/v1/responses", 1 << KIND_RESPONSES},
+	[API_COUNT_INPUT] = {"POST", "/v1/responses/input_tokens", 1 << KIND_RESPONSES},
 	[API_MODELS] = {"GET", "/v1/models", 1 << KIND_ANTHROPIC | 1 << KIND_OPENAI | 1 << KIND_RESPONSES},
 };
 
@@ -250,7 +251,7 @@ static int on_route(struct line *l)
 		return wrong(l,
 			     "known routes are POST /v1/messages, POST /v1/messages/count_tokens, POST "
 			     "/v1/chat/completions, "
-			     "POST /v1/responses and GET /v1/models",
+			     "POST /v1/responses, POST /v1/responses/input_tokens and GET /v1/models",
 			     NULL);
 	l->p->routes[api].on = true;
 	if (l->n > 2 && strcmp(l->w[2], "query"))
@@ -531,6 +532,11 @@ const char *api_method(enum api api)
 const char *api_path(enum api api)
 {
 	return apis[api].path;
+}
+
+bool api_counts(enum api api)
+{
+	return api == API_COUNT_TOKENS || api == API_COUNT_INPUT;
 }
 
 bool api_served(enum api api, enum kind kind)

@@ -9,7 +9,7 @@
 #include "backend/base/err.h"
 #include "backend/base/list.h"
 
-enum api { API_MESSAGES, API_COUNT_TOKENS, API_CHAT, API_RESPONSES, API_MODELS, API_N };
+enum api { API_MESSAGES, API_COUNT_TOKENS, API_CHAT, API_RESPONSES, API_COUNT_INPUT, API_MODELS, API_N };
 enum kind { KIND_ANTHROPIC, KIND_OPENAI, KIND_RESPONSES };
 enum scope { SCOPE_SESSION, SCOPE_PROJECT, SCOPE_DAY, SCOPES };
 enum limit { LIMIT_RATE, LIMIT_CONCURRENCY, LIMIT_TOKENS, LIMIT_MONEY, LIMIT_BYTES, LIMITS };
@@ -88,6 +88,7 @@ extern const char policy_default[];
 enum api policy_api(const char *method, size_t method_n, const char *path, size_t path_n);
 const char *api_method(enum api api);
 const char *api_path(enum api api);
+bool api_counts(enum api api); /* nothing is generated, and it costs nothing */
 bool api_served(enum api api, enum kind kind);
 bool glob_match(const char *glob, const char *text);
 void words_release(struct words *w);

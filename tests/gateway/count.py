@@ -54,7 +54,7 @@ counts, answer = [], None
 
 
 def model(c, r):
-    if "count_tokens" in r.target:
+    if "_tokens" in r.target:
         counts.append(r)
         return answer(c, r)
     plain = r.json.get("tool_choice") == {"type": "none"} or "tools" not in r.json
@@ -108,7 +108,27 @@ equal("and where that finds room, nothing is summed up", ask("room", 44000, lamb
 equal("an answer without a number", ask("words", 76000, lambda c, r: up.reply(c, 200, b'{"input_tokens":"many"}')), (1, True))
 equal("an answer of something else", ask("html", 76000, lambda c, r: up.reply(c, 200, b"<html>" * 100000, [("Content-Type", "text/html")])), (1, True))
 for kind in "or":
-    equal("providers of other kinds are not asked: " + kind, ask("other-" + kind, 76000, tells(1), kind), (0, True))
+    equal("Chat Completions does not count, Responses only if the policy lets it: " + kind, ask("other-" + kind, 76000, tells(1), kind), (0, True))
+blocked = [r for r in gw.ledger() if "responses/input_tokens" in json.dumps(r)]
+equal("without a line for it nobody tries", blocked, [])
+
+write(M + "/gateway/policy", read(M + "/gateway/policy").replace("# route POST /v1/responses/", "route POST /v1/responses/"))
+check("a policy that lets Responses count", within(60, lambda: "\nroute POST /v1/responses/input_tokens" in read(M + "/gateway/policy")))
+equal("Responses counts, and less than was guessed", ask("r-less", 76000, tells(MOST), "r"), (1, False))
+body = counts[0].json
+equal("it is asked for what the request says", (counts[0].target, sorted(body), body["model"], brains.norm("/v1/responses", body), len(body["tools"])),
+      ("/v1/responses/input_tokens", ["input", "instructions", "model", "tools"], "stub", [("user", "Begin.\n"), ("assistant", "an answer"), ("user", text(76000))], 4))
+equal("by the gateway's key, too", counts[0].h.get("authorization"), "Bearer " + KEY)
+equal("or more, too", ask("r-more", 44000, tells(MOST + 1), "r"), (1, True))
+equal("a server that has no such page", ask("r-none", 76000, lambda c, r: up.reply(c, 404, b"no such page"), "r"), (1, True))
+check("is told in the log", "could not be counted, its size is guessed" in read(S + "/r-none/log"), read(S + "/r-none/log"))
+rows = gw.ledger()
+counted = {r["seq"] for r in rows if r.get("kind") == "decision" and "responses/input_tokens" in json.dumps(r)}
+equal("the ledger has that as free, too", ([r["nano"] for r in rows if r.get("of") in counted], len(counted)), ([0, 0, 0], 3))
+usage = [l.split("\t") for l in read(S + "/r-less/usage").splitlines() if "r/stub" in l]
+equal("and it is no use of the model", [u[0] for u in usage], ["2"])
+equal("a change of the policy takes it back", (write(M + "/gateway/policy", read(M + "/gateway/policy").replace("\nroute POST /v1/responses/input", "\n# route POST /v1/responses/input")),
+      bool(within(60, lambda: "\nroute POST /v1/responses/input_tokens" not in read(M + "/gateway/policy"))), ask("r-back", 76000, tells(1), "r")), (None, True, (0, True)))
 
 # ---- it never answers ----
 def never(c, r):

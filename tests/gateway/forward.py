@@ -54,7 +54,7 @@ other = gw.dir + "/other.sock"
 gw.ctl("mint", "sandbox", "8", "app", "none", other)
 refused("or in another sandbox", 403, "token.channel", "POST", "/v1/messages", sandbox, message(), where=other)
 for path in ["/v1/files", "/v1/messages/", "/v1//messages", "/v1/./messages", "/v1/x/../messages", "/v1/%6dessages", "/v1/messages%2f", "/v1/messages;x", "/V1/messages",
-             "/v1/messages/batches", "/v1/complete", "/", "/v1/messages%00", "/v1/messages."]:
+             "/v1/messages/batches", "/v1/responses/input_tokens", "/v1/complete", "/", "/v1/messages%00", "/v1/messages."]:
     refused("path " + path, 403, "route", "POST", path, engine, message())
 refused("another method", 403, "route", "GET", "/v1/messages", engine)
 refused("method override", 403, "route", "GET", "/v1/messages", engine, headers=["X-HTTP-Method-Override: POST"])

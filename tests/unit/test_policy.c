@@ -33,6 +33,8 @@ TEST(policy_default_holds)
 	CHECK(!policy_provider(p, API_MESSAGES, "gpt-5"));
 	CHECK(policy_price(p, v, "gpt-5-mini")->cache_read == 125000);
 	CHECK(!policy_price(p, v, "other"));
+	for (enum api i = 0; i < API_N; i++)
+		CHECK_INT(p->routes[i].on, i != API_COUNT_INPUT);
 	policy_put(p);
 }
 
@@ -309,6 +311,15 @@ static const struct {
 	{API_RESPONSES, 403, "feature.url-content",
 	 "{\"model\":\"gpt-5\",\"input\":[{\"type\":\"function_call_output\",\"output\":[{\"image_url\":\"https://"
 	 "x\"}]}]}"},
+	{API_COUNT_INPUT, 0, "",
+	 "{\"model\":\"gpt-5\",\"input\":[{\"content\":[{\"image_url\":\"data:x\"}]}],\"instructions\":\"i\","
+	 "\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"none\",\"reasoning\":{}}"},
+	{API_COUNT_INPUT, 403, "feature.server-tools", "{\"model\":\"gpt-5\",\"tools\":[{\"type\":\"mcp\"}]}"},
+	{API_COUNT_INPUT, 403, "feature.url-content",
+	 "{\"model\":\"gpt-5\",\"input\":[{\"content\":[{\"image_url\":\"https://x\"}]}]}"},
+	{API_COUNT_INPUT, 403, "field", "{\"model\":\"gpt-5\",\"previous_response_id\":\"r\"}"},
+	{API_COUNT_INPUT, 403, "field", "{\"model\":\"gpt-5\",\"stream\":true}"},
+	{API_COUNT_INPUT, 403, "model", "{\"model\":\"claude-a\",\"input\":[]}"},
 };
 
 TEST(policy_bodies)
