@@ -80,6 +80,6 @@ bool given_thinks(const struct given *g); /* it begins with a block of its own *
 /* Is the image to be sent? If not, why is to be told in its place: words for the model, malloc'd. */
 bool given_image(const struct model_info *m, const struct item_image *i, char **words);
 void given_base64(struct buf *out, const struct buf *data);
-/* A call's id in letters that every provider takes (a-z A-Z 0-9 _ -, 64 at most); the same for the same id. */
+/* A call's id in letters that every provider takes (a-z A-Z 0-9 _ -, 40 at most); the same for the same id. */
 void given_id(struct buf *out, const char *id);
 void given_name(struct buf *out, const char *name);

@@ -1,10 +1,14 @@
 /* Transcript → what the model is shown. Worker threads. */
 #include "context.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/base/hash.h"
 #include "backend/base/json.h"
+#include "backend/base/map.h"
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
 #include "gate.h"
@@ -94,15 +98,26 @@ static bool call_fits(const struct context *c, const char *id)
 	return i > 0 && c->items[i - 1].kind == ITEM_ASSISTANT;
 }
 
+/* JSON that every reader takes: in most formats it stands in the request as it is. */
+static char *arguments(const cJSON *input)
+{
+	char *text = cJSON_IsObject(input) ? cJSON_PrintUnformatted(input) : xstrdup("{}");
+	if (!json_check(text, strlen(text), NULL))
+		return text;
+	CLEAN_BUF struct buf clean = BUF_INIT;
+	utf8_clean(&clean, text, strlen(text));
+	free(text);
+	return json_check(buf_str(&clean), clean.n, NULL) ? xstrdup("{}") : buf_take(&clean);
+}
+
 static void add_call(struct context *c, const cJSON *o)
 {
-	const cJSON *input = json_get(o, "input");
 	if (!call_fits(c, json_str(o, "id")))
 		return;
 	struct item *i = insert(c, c->n, ITEM_CALL);
 	i->id = copy(o, "id");
 	i->name = copy(o, "name");
-	i->input = cJSON_IsObject(input) ? cJSON_PrintUnformatted(input) : xstrdup("{}");
+	i->input = arguments(json_get(o, "input"));
 }
 
 static void append_text(struct item *i, const char *more)
@@ -163,12 +178,18 @@ static void add_entry(struct context *c, enum entry_kind kind, const cJSON *o)
 		i->model = copy(o, "model");
 		i->thinking = json_str(o, "thinking") ? copy(o, "thinking") : NULL;
 		i->replay = json_get(o, "replay") ? cJSON_PrintUnformatted(json_get(o, "replay")) : NULL;
+		i->more = json_str(o, "stop") && !strcmp(json_str(o, "stop"), "pause_turn");
 		return;
 	case ENTRY_TOOL_CALL: add_call(c, o); return;
 	case ENTRY_TOOL_RESULT: add_result(c, o); return;
 	case ENTRY_NOTICE:
 	case ENTRY_KINDS: return;
 	}
+}
+
+static bool is_of(const struct item *i, const struct item *call)
+{
+	return (i->kind == ITEM_RESULT || i->kind == ITEM_CALL) && !strcmp(i->id, call->id);
 }
 
 /* Moves each result behind the calls of its own turn and makes the missing ones. */
@@ -187,9 +208,10 @@ static void repair(struct context *c)
 		}
 		for (size_t k = at + 1; k < calls; k++) {
 			size_t place = calls + (k - at - 1), from = calls;
-			while (from < c->n &&
-			       !(c->items[from].kind == ITEM_RESULT && !strcmp(c->items[from].id, c->items[k].id)))
+			while (from < c->n && !is_of(&c->items[from], &c->items[k]))
 				from++;
+			if (from < c->n && c->items[from].kind == ITEM_CALL)
+				from = c->n; /* another call of that id: what follows is its own */
 			if (from < c->n) {
 				struct item r = c->items[from];
 				memmove(c->items + place + 1, c->items + place, (from - place) * sizeof r);
@@ -203,6 +225,35 @@ static void repair(struct context *c)
 			}
 		}
 	}
+}
+
+/* Ids are the providers' own: one counts in each answer anew, another one refuses two calls of one id in the whole
+ * conversation, as it refuses the same thoughts twice. */
+static void tell_apart(struct context *c)
+{
+	struct map seen = {0};
+	for (size_t i = 0; i < c->n; i++) {
+		struct item *it = &c->items[i];
+		if (it->kind == ITEM_CALL && map_put(&seen, it->id, it)) {
+			size_t result = i;
+			while (c->items[result].kind != ITEM_RESULT || strcmp(c->items[result].id, it->id))
+				result++;			   /* repair() has put one behind it */
+			char *id = xasprintf("%s %zu", it->id, i); /* no id of a provider has a blank */
+			free(it->id);
+			free(c->items[result].id);
+			it->id = id;
+			c->items[result].id = xstrdup(id);
+		}
+		if (it->kind == ITEM_ASSISTANT && it->replay) {
+			char key[24];
+			snprintf(key, sizeof key, " %016" PRIx64, hash_add(HASH_BEGIN, it->replay, strlen(it->replay)));
+			if (map_put(&seen, key, it)) {
+				free(it->replay);
+				it->replay = NULL;
+			}
+		}
+	}
+	map_release(&seen);
 }
 
 /* An assistant turn with neither text nor calls is refused by providers. */
@@ -224,6 +275,13 @@ static void drop_empty(struct context *c)
 void context_user(struct context *c, const char *text)
 {
 	insert(c, c->n, ITEM_USER)->text = xstrdup(text);
+}
+
+void context_ask(struct context *c)
+{
+	const struct item *last = c->n ? &c->items[c->n - 1] : NULL;
+	if (!last || (last->kind == ITEM_ASSISTANT && !last->more))
+		context_user(c, "Go on.");
 }
 
 void context_words(struct context *c, const char *kind, const char *body)
@@ -274,6 +332,7 @@ int context_build(struct db *db, int64_t session, int64_t cutoff, struct context
 	}
 	repair(out);
 	drop_empty(out);
+	tell_apart(out);
 	return 0;
 }
 

@@ -29,6 +29,7 @@ struct item {
 	char *name;		   /* CALL, RESULT */
 	char *input;		   /* CALL: JSON object */
 	bool error;		   /* RESULT */
+	bool more;		   /* ASSISTANT: the provider wants it back as it is, and goes on */
 	struct item_image *images; /* USER */
 	size_t n_images;
 };
@@ -45,6 +46,9 @@ void context_release(struct context *c);
 void context_image_lost(struct item *i, size_t image, const char *why);
 /* Appends one entry of the transcript: its kind and its JSON. Notices are none for a model. */
 void context_words(struct context *c, const char *kind, const char *body);
+/* A request asks for an answer to something: where nothing is left that could be answered, the user is made to say "Go
+ * on.". */
+void context_ask(struct context *c);
 /* Appends a user's message. */
 void context_user(struct context *c, const char *text);
 

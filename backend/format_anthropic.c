@@ -149,6 +149,7 @@ static void wrote(struct talk *t, const char *from)
 static void add_items(struct talk *t, const struct context *c, const struct model_info *m, const char *model,
 		      bool *thinks)
 {
+	bool begins = true; /* the message at which it is does so */
 	*thinks = true;
 	for (size_t i = 0; i < c->n;) {
 		const struct item *it = &c->items[i];
@@ -158,7 +159,9 @@ static void add_items(struct talk *t, const struct context *c, const struct mode
 			i = given_open(&g, c, i, model, API);
 			if (!t->n) /* the first message has to be the user's */
 				add_text(t, true, "Go on.", 6);
-			*thinks = !g.n_calls || given_thinks(&g);
+			if (t->turns[t->n - 1].user) /* else two of its turns are one message */
+				begins = given_thinks(&g);
+			*thinks = !g.n_calls || begins;
 			given_each(&g, &(struct given_to){given_text, given_raw, given_call, t});
 			wrote(t, json_str(g.layout, "from"));
 			given_close(&g);

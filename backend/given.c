@@ -10,8 +10,9 @@
 #include "backend/base/mem.h"
 #include "backend/base/utf8.h"
 
-#define CHUNK  3072 /* bytes that are encoded at once: a multiple of 3 */
-#define ID_MAX 64   /* letters of a call's id or a tool's name that every provider takes */
+#define CHUNK	  3072 /* bytes that are encoded at once: a multiple of 3 */
+#define ID_LONG	  40   /* letters of a call's id that every provider takes: Chat Completions is the strictest */
+#define NAME_LONG 64   /* letters of a tool's name */
 
 /* Do the layout's places and calls fit what stands in the transcript? */
 static bool fits(const struct given *g)
@@ -65,11 +66,29 @@ static void text(const struct given_to *to, const char *p, size_t n)
 		to->text(to->arg, p, n);
 }
 
+/* The last block that is told to others as well. What stands behind it alone would make a request that is refused,
+ * unless the provider itself goes on from there. NULL: all are given. */
+static const cJSON *last_shown(const struct given *g)
+{
+	const char *at = g->assistant->text;
+	const cJSON *b, *last = NULL;
+	cJSON_ArrayForEach(b, json_get(g->layout, "blocks"))
+	{
+		int64_t skip = 0, n = 0;
+		json_int(b, "skip", &skip);
+		json_int(b, "text", &n);
+		if (json_get(b, "call") || !utf8_blank(at + skip, (size_t)n))
+			last = b;
+		at += skip + n;
+	}
+	return g->assistant->more ? NULL : last;
+}
+
 void given_each(const struct given *g, const struct given_to *to)
 {
 	const char *at = g->assistant->text;
 	size_t call = 0;
-	const cJSON *b;
+	const cJSON *b, *last = last_shown(g);
 	if (!g->layout) {
 		text(to, at, strlen(at));
 		while (call < g->n_calls)
@@ -89,6 +108,8 @@ void given_each(const struct given *g, const struct given_to *to)
 			text(to, at + skip, (size_t)n);
 			at += skip + n;
 		}
+		if (b == last)
+			return;
 	}
 }
 
@@ -115,7 +136,7 @@ void given_base64(struct buf *out, const struct buf *data)
 static bool plain(const char *s)
 {
 	return strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(s) && *s &&
-	       strlen(s) <= ID_MAX;
+	       strlen(s) <= ID_LONG;
 }
 
 void given_id(struct buf *out, const char *id)
@@ -129,7 +150,7 @@ void given_id(struct buf *out, const char *id)
 void given_name(struct buf *out, const char *name)
 {
 	size_t n = 0;
-	for (; name[n] && n < ID_MAX; n++) {
+	for (; name[n] && n < NAME_LONG; n++) {
 		char c[2] = {name[n], 0};
 		buf_addc(out, plain(c) ? *c : '_');
 	}

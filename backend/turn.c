@@ -395,8 +395,10 @@ static int ask(struct worker *w, struct pin *pin, struct done *d, struct model_f
 		return err ? -err->code : -EINVAL;
 	int rc = worker_commit(w, before_fn, &sink.before, err);
 	rc = rc ? rc : context_build(w->db, w->id, pin->cutoff, &ctx, err);
-	if (!rc)
+	if (!rc) {
+		context_ask(&ctx);
 		attach_images(w, &ctx, compact_window_of(w));
+	}
 	struct model_request q = {.model = pin->model,
 				  .project = w->s->project,
 				  .backend = w->b,

@@ -1,5 +1,6 @@
-/* Transcript → context: whatever stands in the transcript, what a model is shown is well-formed. Histories are made at
- * random and then damaged at random: entries lost, doubled, moved, ids mixed up, texts emptied, bodies broken. */
+/* Transcript → context → request: whatever stands in the transcript, what a model is shown is well-formed, and no
+ * provider refuses the request for it (request_rules.h). Histories are made at random and then damaged at random:
+ * entries lost, doubled, moved, ids mixed up, texts emptied, bodies broken, single bytes changed. */
 #include <stdlib.h>
 
 #include "backend/base/fd.h"
@@ -8,6 +9,7 @@
 #include "backend/context.h"
 #include "backend/db.h"
 #include "check.h"
+#include "request_rules.h"
 
 static char root[] = "/tmp/berthfs-context-XXXXXX";
 static struct db *db;
@@ -36,24 +38,62 @@ static void add(const char *kind, char *body)
 		free(body);
 }
 
+/* As providers make them: their own, the same ones in each turn, with letters that others refuse, too long for others.
+ */
+static char *call_id(int group, int i)
+{
+	switch (chance(6)) {
+	case 0: return xasprintf("call_%d", i);
+	case 1: return xasprintf("functions.bash:%d", group * 4 + i);
+	case 2: return xasprintf("call_%048d", group * 4 + i);
+	default: return xasprintf("c%d-%d", group, i);
+	}
+}
+
+/* Blocks that only the model itself understands: before the text, behind the calls, or alone. */
+static char *replay(int group, int text, int calls)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	bool anthropic = chance(2), last = !chance(4);
+	CLEAN_FREE char *raw =
+		anthropic
+			? xasprintf("{\"raw\":{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"s%d\"}}", group)
+			: xasprintf("{\"raw\":{\"type\":\"reasoning\",\"id\":\"rs_%d\",\"summary\":[]}}", group);
+	buf_addf(&b, ",\"replay\":{\"api\":\"%s\",\"from\":\"m\",\"blocks\":[", anthropic ? "anthropic" : "responses");
+	if (!last)
+		buf_addf(&b, "%s,", raw);
+	buf_addf(&b, "{\"skip\":0,\"text\":%d}", text);
+	for (int i = 0; i < calls; i++)
+		buf_adds(&b, ",{\"call\":true}");
+	if (last)
+		buf_addf(&b, ",%s", raw);
+	buf_adds(&b, "]}");
+	return buf_take(&b);
+}
+
 static void add_group(int group)
 {
-	int calls = (int)chance(4);
-	static const char *const texts[] = {"looking", "", " \n", "done"};
-	add("assistant", xasprintf("{\"model\":\"m\",\"text\":\"%s\",\"stop\":\"%s\",\"calls\":%d}", texts[chance(4)],
-				   calls       ? "tool_use"
-				   : chance(5) ? "end_turn"
-					       : "aborted",
-				   calls));
-	for (int i = 0; i < calls; i++)
-		add("tool_call",
-		    xasprintf("{\"id\":\"c%d-%d\",\"name\":\"bash\",\"input\":{\"command\":\"%d\"}}", group, i, i));
+	static const struct {
+		const char *json;
+		int n;
+	} texts[] = {{"looking", 7}, {"", 0}, {" \\n", 2}, {"d\xC3\xB6ne", 5}};
+	static const char *const ends[] = {"end_turn", "end_turn", "end_turn", "max_tokens", "aborted"};
+	int calls = (int)chance(4), t = (int)chance(4);
+	char *id[4];
+	CLEAN_FREE char *own = chance(3) ? xstrdup("") : replay(group, texts[t].n, calls);
+	add("assistant", xasprintf("{\"model\":\"m\",\"text\":\"%s\",\"stop\":\"%s\",\"calls\":%d%s}", texts[t].json,
+				   calls ? "tool_use" : ends[chance(5)], calls, own));
 	for (int i = 0; i < calls; i++) {
-		add("tool_result",
-		    xasprintf("{\"id\":\"c%d-%d\",\"name\":\"bash\",\"text\":\"out %d-%d\",\"error\":false}", group, i,
-			      group, i));
+		id[i] = call_id(group, i);
+		add("tool_call", xasprintf("{\"id\":\"%s\",\"name\":\"%s\",\"input\":{\"command\":\"%d\"}}", id[i],
+					   chance(8) ? "bash" : "no such/tool", i));
+	}
+	for (int i = 0; i < calls; i++) {
+		add("tool_result", xasprintf("{\"id\":\"%s\",\"name\":\"bash\",\"text\":\"%s\",\"error\":false}", id[i],
+					     chance(5) ? "out" : ""));
 		if (!chance(6))
 			add("user", xasprintf("{\"message\":%d,\"text\":\"in between\"}", group));
+		free(id[i]);
 	}
 }
 
@@ -81,7 +121,7 @@ static void damage(void)
 {
 	int i = (int)chance((unsigned)n_entries), k = (int)chance((unsigned)n_entries);
 	struct entry e = entries[i];
-	switch (chance(6)) {
+	switch (chance(7)) {
 	case 0: lose(i); break;
 	case 1: add(e.kind, xstrdup(e.body)); break; /* once more, at the end */
 	case 2:
@@ -99,6 +139,12 @@ static void damage(void)
 		entries[i].body = xstrdup(chance(2) ? "{}" : "{\"broken");
 		break;
 	case 5: entries[i].kind = chance(2) ? "strange" : entries[k].kind; break;
+	case 6: { /* but in a provider's own blocks, of which nobody else knows what is right in them */
+		const char *own = strstr(e.body, ",\"replay\"");
+		size_t n = own ? (size_t)(own - e.body) : strlen(e.body);
+		e.body[chance((unsigned)n)] = (char)(1 + chance(255));
+		break;
+	}
 	}
 }
 
@@ -189,11 +235,34 @@ static void forget(void)
 		lose(n_entries - 1);
 }
 
+static unsigned requests; /* that were judged */
+
+/* One of the three kinds of request, in turn: for the model that has written the history, or another one. */
+static const char *fault_of_request(const struct context *c)
+{
+	static const struct format *const all[] = {&format_anthropic, &format_openai, &format_responses};
+	unsigned k = requests++;
+	const struct format *f = all[k % 3];
+	struct model_info m = {.name = "m", .id = "m-id", .max_output = 9000};
+	m.provider.quirks = k / 3 % 2 ? QUIRK_NULL_CONTENT | QUIRK_TOOL_NAME : 0;
+	snprintf(m.thinking, sizeof m.thinking, "%s", k / 6 % 2 ? "2048" : "off");
+	struct model_request q = {.model = k / 12 % 4 ? "m" : "n", .n = 9, .system = "be good", .context = c};
+	CLEAN_BUF struct buf body = BUF_INIT;
+	f->body(&q, &m, &body);
+	const char *wrong = rules_fault(f, &body);
+	if (wrong)
+		printf("# %s, thinking %s, for %s: %s\n", f->kind, m.thinking, q.model, buf_str(&body));
+	return wrong;
+}
+
 static bool well_formed(int64_t cutoff)
 {
 	struct context c;
 	int rc = context_build(db, 1, cutoff, &c, NULL);
 	const char *wrong = rc ? "context_build failed" : fault(&c);
+	context_ask(&c);
+	for (int i = 0; i < 3 && !wrong; i++)
+		wrong = fault_of_request(&c);
 	if (wrong) {
 		printf("# seed %u: %s\n", seed, wrong);
 		print_case(&c);
@@ -261,6 +330,7 @@ TEST(damaged_histories)
 		if (!ok)
 			break;
 	}
+	printf("# %u requests were judged\n", requests);
 }
 
 /* What is whole is not touched: each call's own result and all texts are there, in order. */
