@@ -62,6 +62,68 @@ TEST(stop_ends_a_command_and_leaves_a_clean_history)
 	CHECK(strstr(face_text(id, TEXT_ANSWER), "after"));
 }
 
+/* Until the command of a session has written the file `began` beside its project. */
+static bool has_begun(int64_t id)
+{
+	CLEAN_FREE char *path = xasprintf("%s/sandboxes/%" PRId64 "/home/began", face.paths.state, id);
+	for (int64_t end = clock_mono_ms() + FACE_WAIT_MS; clock_mono_ms() < end; face_drain(20))
+		if (file_exists(path))
+			return true;
+	return false;
+}
+
+/* All that a command has started goes, whatever it stands behind; what it left behind before that, too. */
+TEST(stop_ends_the_whole_tree_of_a_command)
+{
+	int64_t id =
+		face_session("tree",
+			     BASH("(sleep 301 & echo $! >>../pids); sh -c 'sleep 302 & echo $! $$ >>../pids; wait' & "
+				  "setsid sh -c 'echo $$ >>../pids; sleep 303; :' & while [ $(cat ../pids | wc -w) "
+				  "-lt 4 ]; do sleep 0.05; done; touch ../began; wait") SAY("after"),
+			     "go");
+	CHECK(has_begun(id));
+	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK_STR(sh("cd state/sandboxes/%" PRId64
+		     "/home && wc -w <pids; for i in $(seq 600); do left=; for p in $(cat "
+		     "pids); do grep -q '^State:.[^ZX]' /proc/$p/status 2>/dev/null && left=\"$left $p\"; done; [ -n "
+		     "\"$left\" ] || break; sleep 0.1; done; echo left:$left",
+		     id),
+		  "4\nleft:");
+}
+
+/* Neither joined nor collected: the sandbox's tools died with the command. It is not run again, and what it has said
+ * is not lost; reading is repeated. */
+TEST(a_command_that_died_with_its_sandbox_is_interrupted)
+{
+	for (int restart = 0; restart < 2; restart++) {
+		CLEAN_FREE char *name = xasprintf("died%d", restart);
+		int64_t id =
+			face_session(name,
+				     BASH("echo so far; echo ran >>../count; touch ../began; sleep 300; echo to the "
+					  "end") SHOW,
+				     "go");
+		CHECK(has_begun(id));
+		CHECK_STR(sh("for i in $(seq 600); do grep -rqsx 'so far' state/sandboxes/%" PRId64
+			     "/jobs && echo kept && break; sleep 0.1; done",
+			     id),
+			  "kept");
+		if (restart)
+			face_stop();
+		sh("kill -9 $(cut -d' ' -f1 state/sandboxes/%" PRId64 "/tools.pid)", id);
+		if (restart)
+			CHECK_INT(face_start(), 0);
+		CHECK(face_wait_idle(id));
+		const char *sent = face_text(id, TEXT_ANSWER);
+		CHECK(strstr(sent,
+			     "[result] bashso far\n[interrupted: the sandbox was restarted while the command ran]") !=
+		      NULL);
+		CHECK_STR(sh("cat state/sandboxes/%" PRId64 "/home/count", id), "ran");
+		if (check_failed)
+			printf("# %s\n", sent);
+	}
+}
+
 TEST(an_overloaded_model_is_tried_again)
 {
 	int64_t id = face_session("busy", "{\"error\":529}\n{\"text\":\"cut of\",\"cut\":true}\n{\"text\":\"fine\"}\n",

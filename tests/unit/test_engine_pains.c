@@ -1,16 +1,32 @@
-/* What users of coding agents suffer from most, each as a test. Others have their own place:
- *	a call without its result, a result without its call    test_context
- *	a command whose child holds the pipe, trees of processes test_env
- *	crashes lose or repeat work                              tests/crash
- *	overload ends a run for hours                            test_engine_retry
- *	compaction that makes no room                            test_engine_compact
- *	an image poisons the session                             test_engine_attach, test_image
- *	disks filled by logs, full disks                         test_engine_limits, test_engine_full
- *	permissions that are not remembered, or too widely       test_engine_approve
- *	secrets read around the gate                             test_engine_gate, test_env_guard
- *	messages lost, doubled, out of order                     test_engine_steer
- *	"tests pass" without evidence                            test_engine: checks_run_on_the_commit_and_grow_stale
- *	money without a limit                                    test_meter, tests/gateway */
+/* What users of coding agents suffer from most, row by row: here, or where each has its test.
+ *	 1 a call without its result                    here; test_context
+ *	 2 a result without its call                    test_context, test_engine_approve
+ *	 3 a stream cut in a call                       here; test_formats: how_an_answer_ends
+ *	 4 an empty answer                              here; test_context
+ *	 5 a command whose child holds the pipe         here; test_env
+ *	 6 work goes on after a stop                    test_engine: stop_ends_the_whole_tree_of_a_command
+ *	 7 crashes lose or repeat work                  tests/crash
+ *	 8 another sandbox after a restart              tests/mount/43-upgrade, tests/crash/20-daemon
+ *	 9 a pause loses files or processes             tests/vm: test_pause, test_hibernate
+ *	10 an idle timer ends what nobody watches       test_idle, test_engine_idle
+ *	11 overload ends a run for hours                test_engine_retry
+ *	12 money without a limit                        test_meter, tests/gateway
+ *	13 compaction that makes no room                test_engine_compact
+ *	14 an image poisons the session                 test_engine_attach, test_image
+ *	15 half a surrogate, bytes that are no text     here; test_formats
+ *	16 disks filled by logs                         test_engine_limits
+ *	17 a full disk                                  test_engine_full, tests/e2e/40-full-disk
+ *	18 processes without a parent                   test_env: kill_takes_the_whole_tree; tests/mount/67-leftovers
+ *	19 permissions not remembered, or too widely    test_engine_approve
+ *	20 secrets read around the gate                 test_engine_gate, test_env_guard
+ *	21 worktrees and branches pile up               here
+ *	22 work that nobody sees                        here; tests/mount/55-files
+ *	23 messages lost, doubled, out of order         test_engine_steer
+ *	24 "tests pass" without evidence                test_engine: checks_run_on_the_commit_and_grow_stale
+ *	25 checks read out of what the model says       the same; test_sync
+ *	27 traps of FUSE and SQLite                     tests/mount: 47-truth, 65-complaints
+ *	29 a command that waits for its input           here
+ * There are no streams to browsers (26) and no agents below agents (28). */
 #include "backend/base/utf8.h"
 #include "face.h"
 
