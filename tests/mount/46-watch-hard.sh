@@ -1,24 +1,16 @@
 #!/bin/sh
-# Watchers while it is hard: changes all the time, a helper that hangs or is killed, an unmount, a daemon that is killed
-# at full speed. Runs the face with tests/unit/fake_backend.c. Nobody may be left behind, least of all unkillable. time limit: 900 s
+# Watchers while it is hard: changes all the time, a helper that hangs or is killed, an unmount, a freezer. Runs the face
+# with tests/unit/fake_backend.c. Nobody may be left behind, least of all unkillable. A daemon that is killed at full speed
+# is in 49-watch-kills. time limit: 900 s
 BERTHFS=$(dirname "${BERTHFS:-$(dirname "$0")/../../build/berthfs}")/tests/berthfs-fake
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/freezer.inc"
+. "$(dirname "$0")/watch.inc"
 have python3 || { skip all "no python3"; exit 0; }
-KILLS=${KILLS:-15}
 here=$(cd "$(dirname "$0")" && pwd)
-fake() { printf '%s\n' "$@" >"$T/state/berthfs/fake"; }
 tell() { while read -r a; do
 	case $a in "not ok "*) not_ok "${a#not ok }" ;; "ok "*) ok "${a#ok }" ;; *) note "${a#\# }" ;; esac
 done <"$T/py"; }
-field() { sed -n "s/^$2:[[:space:]]*\([^[:space:]]*\).*/\1/p" "/proc/$1/status" 2>/dev/null; }
-children() { for dir in /proc/[0-9]*; do
-	[ "$(cat "$dir/comm" 2>/dev/null)" = "$1" ] && [ "$(field "${dir#/proc/}" PPid)" = "$2" ] && echo "${dir#/proc/}"
-done; }
-janitor() { children berthfs-helper "$DAEMON"; }
-poker() { children berthfs-poke "$1"; }
-has_poker() { [ -n "$(poker "$1")" ]; }
-mkdir -p "$T/state/berthfs"
 fake
 start || exit 1
 J=$(janitor)
@@ -68,30 +60,8 @@ start || exit 1
 python3 "$here/watch.py" rate "$S/s" >"$T/py"
 tell
 stop
-# looked_at: all sessions are known to the kernel, so that each change is poked for.
-looked_at() { cat "$S"/*/plan >/dev/null; }
-gone() { is_gone "$1" && is_gone "$2" && is_gone "$3" && ! is_mounted; }
-stuck() { for pid in "$@"; do [ "$(field "$pid" State)" = D ] && echo "$pid"; done; }
 fake "sessions 200 0" "changes 20000 200"
-bad= cut=0
-for i in $(seq "$KILLS"); do
-	start || { bad="$bad start$i"; break; }
-	J=$(janitor)
-	within 5 has_poker "$J"
-	W=$(poker "$J")
-	looked_at
-	sleep "0.$((RANDOM_ = (i * 37) % 9))$i"
-	timeout 5 sh -c "while :; do stat $S/s-$i/status; done" >"$T/out" 2>&1 &
-	client=$!
-	own $client
-	grep -q "request_wait_answer" "/proc/$W/stack" 2>/dev/null && cut=$((cut + 1))
-	kill -9 "$DAEMON"
-	within 8 gone "$DAEMON" "$J" "$W" || bad="$bad $i:$(stuck "$DAEMON" "$J" "$W")"
-	kill $client 2>/dev/null
-	wait $client 2>/dev/null
-done
-equal "$KILLS kills at full speed: nobody is stuck" "$bad" ""
-note "in a request at the kill: $cut"
+bad=
 for i in 1 2 3 4 5; do
 	start || { bad="$bad start$i"; break; }
 	J=$(janitor)
