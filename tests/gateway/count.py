@@ -160,4 +160,22 @@ answer = tells(100)
 sh("umount", "-l", M)
 mount()
 equal("a daemon that was killed asks again", (settled("killed"), read(S + "/killed/wait/reply"), len(counts)), ("idle", "an answer\n", 2))
+
+# ---- it is killed when it has the number, and nobody else knows that ----
+sh(BERTHFS, "umount", M)
+gw.env["BERTHFS_KILL_AT"] = "compact.counted"
+mount()
+answer = tells(100)
+write(S + "/new/counted", "---\nproject: %s\nmodel: a/stub\n---\nBegin.\n" % P)
+settled("counted")
+pid = re.search(r"^pid (\d+)", read(gw.dir + "/state/berthfs/mount"), re.M).group(1)
+del counts[:], gw.env["BERTHFS_KILL_AT"]
+try:
+    write(S + "/counted/input", text(76000))
+except OSError:
+    pass  # it is committed before the daemon dies, but its close may hear of that death
+check("it dies there", within(60, lambda: not os.path.exists("/proc/" + pid)))
+sh("umount", "-l", M)
+mount()
+equal("the next one asks once more", (settled("counted"), read(S + "/counted/wait/reply"), len(counts)), ("idle", "an answer\n", 2))
 sys.exit(peers.failed)

@@ -46,6 +46,14 @@ xargs -r -a "$list/all" grep -nIE "$hosts" /dev/null |
 xargs -r -a "$list/all" grep -nIE "$paths" /dev/null |
 	sed -E 's/^([^:]*:[0-9]+):.*/words	\1	a path of one machine/' >> "$list/found"
 
+# Each kill point has a test that kills there: by its whole name, or as PREFIX.$point in a loop over what follows the prefix.
+xargs -r -a "$list/c" grep -ho 'killpoint("[a-z._]*")' /dev/null | sed 's/.*"\(.*\)".*/\1/' | LC_ALL=C sort -u > "$list/points"
+while read -r point; do
+	grep -rqF "$point" tests && continue
+	grep -rl "KILL_AT=${point%.*}[.][$]" tests | xargs -r grep -lE "^for .* ${point#*.}( |;)" | grep -q . && continue
+	printf 'kill-points\t%s\tno test kills there\n' "$point" >> "$list/found"
+done < "$list/points"
+
 format=$(command -v clang-format-14 || command -v clang-format)
 if [ -n "$format" ] && [ -f .clang-format ]; then
 	xargs -r -a "$list/c" "$format" --dry-run 2>&1 | grep -E '^[^ ]+:[0-9]+:[0-9]+: warning' |
@@ -53,7 +61,7 @@ if [ -n "$format" ] && [ -f .clang-format ]; then
 fi
 
 failed=0
-for rule in arrows file-length function-length calls comments opening scripts blanks folders words format; do
+for rule in arrows file-length function-length calls comments opening scripts blanks folders words kill-points format; do
 	if [ "$rule" = format ] && [ -z "$format" ]; then
 		echo "skip $rule: no clang-format here"
 	elif grep -q "^$rule	" "$list/found"; then

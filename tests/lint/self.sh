@@ -71,9 +71,15 @@ plant "" words_in_literals_are_fine backend/turn.c 'const char *a = "system(1) /
 plant comments slashes_are_found backend/turn.c 'int a; // why'
 plant scripts broken_script_is_found contrib/try.sh 'if true; do'
 plant blanks tab_after_spaces_is_found contrib/try.sh 'if true; then' "$(printf '  \techo')" 'fi'
+plant kill-points point_without_a_test_is_found backend/turn.c 'int f(void);' 'int f(void)' '{' '	return killpoint("turn.now");' '}'
 plant words registry_is_found contrib/try.sh "echo deb.$(echo debian).org"
 plant words build_path_is_found contrib/try.sh "cd /$(echo work)/main"
 
+clean
+printf '\nint f(void);\nint f(void)\n{\n\treturn killpoint("turn.now") + killpoint("ship.then");\n}\n' >> backend/turn.c
+printf 'ship.then\n' > tests/crash.sh
+printf 'for point in before now; do\n\tBERTHFS_KILL_AT=turn.$point true\ndone\n' > tests/turn.sh
+expect "" points_with_tests_are_fine
 clean
 mkdir extra
 expect "folders " strange_folder_is_found
