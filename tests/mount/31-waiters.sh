@@ -137,7 +137,7 @@ else:
     enter, freeze, frozen, thaw, leave = f
     open(mount + "/sessions/s/input", "a").write("slow again\n")
     within(60, runs("s"))
-    pids = [reader(n) for n in names for _ in range(5)]
+    pids = [reader(n) for n in names + ["approval"] for _ in range(5)]
     blocked(pids)
     for p in pids: enter(p)
     freeze()
@@ -156,7 +156,7 @@ else:
     # The daemon ends while its clients are frozen.
     open(mount + "/sessions/t/input", "a").write("and again\n")
     within(60, runs("t"))
-    pids = [reader(n, mount + "/sessions/t/wait/") for n in names for _ in range(5)]
+    pids = [reader(n, mount + "/sessions/t/wait/") for n in names + ["approval"] for _ in range(5)]
     blocked(pids)
     for p in pids: enter(p)
     freeze(); within(60, frozen)
@@ -187,7 +187,7 @@ printf '%s\n' '{"text":"one"}' '{"text":"slow","delay_ms":60000}' >"$T/script"
 session u hello
 echo more >>"$S/u/input"
 PIDS_OF=
-for name in reply idle live change; do
+for name in reply idle live approval change; do
 	cat "$S/u/wait/$name" >/dev/null 2>>"$T/dead" &
 	own $!
 	PIDS_OF="$PIDS_OF $!"

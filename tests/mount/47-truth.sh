@@ -17,6 +17,48 @@ for options in "" "-o nowatch"; do
 	stop
 done
 
+# ---- a reader that takes its time: a short file is as it was when it was opened, byte by byte
+start || exit 1
+cat >"$T/slowly.py" <<'END'
+import os, sys, threading, time
+s, begun, done, over = sys.argv[1], 0, 0, False
+def grow():
+    global begun, done
+    while not over:
+        begun += 1
+        with open(s + "/ctl", "w") as f: f.write("grow\n")
+        done += 1
+        time.sleep(0.001)
+t = threading.Thread(target=grow)
+t.start()
+while done < 5: time.sleep(0.01)
+looks, wrong, end = 0, [], time.monotonic() + 3
+while looks < 40 or time.monotonic() < end:
+    for name, size in ("status", 1), ("plan", 64):
+        lo = done
+        fd = os.open(s + "/" + name, os.O_RDONLY)
+        text = os.read(fd, size)
+        hi = begun
+        while True:
+            time.sleep(0.0005)
+            part = os.read(fd, size)
+            text += part
+            if not part: break
+        os.close(fd)
+        n = int(text.split()[1]) if name == "status" else (len(text) - 6) // 10
+        looks += 1
+        if not lo <= n <= hi or (name == "plan" and text != b"hello\n" + b"123456789\n" * n):
+            wrong.append((name, lo, n, hi))
+over = True
+t.join()
+print("# %d looks at %d changes" % (looks, done))
+print(("not ok" if wrong else "ok") + " a short file is one picture, however slowly it is read")
+for w in wrong[:5]: print("# %s: %d, %d, %d" % w)
+END
+python3 "$T/slowly.py" "$S/s" >"$T/out"
+tell slowly
+stop
+
 # ---- it is kept at all
 start || exit 1
 if have strace && strace -o /dev/null true 2>/dev/null; then
