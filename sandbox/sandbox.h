@@ -2,8 +2,8 @@
  *
  * A sandbox is named by its kind and the session's id; everything about it is on disk or behind a unix socket, so a
  * daemon that was killed finds it again by the same two words and nothing is held in memory between calls. The
- * processes behind it (vm keeper and QEMU, or the tool daemon of kind `dir`) live in sessions of their own and
- * outlive the daemon.
+ * processes behind it live in sessions of their own and outlive the daemon: a keeper with QEMU (vm) or with bubblewrap
+ * (container), a bridge that holds the ssh connection (ssh:HOST), the tool daemon alone (host, dir).
  *
  * All functions block and run on worker threads, never on the FUSE loop. They return 0 or -errno with words in err.
  * The functions keep no global state; two threads may use the same sandbox at once (each with its own struct env). */
@@ -38,7 +38,7 @@ enum sandbox_state {
 
 struct sandbox_spec {
 	const struct paths *paths;
-	const char *kind; /* "vm", "dir" or "ssh:HOST" */
+	const char *kind; /* "vm", "container", "ssh:HOST", "host" or "dir" */
 	int64_t id;	  /* session id */
 	const char *name; /* session name: becomes the host name */
 	const char *size; /* size name; ignored by dir */
