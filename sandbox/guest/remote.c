@@ -28,6 +28,7 @@
 
 #define LEAVE_MS 3000  /* from SIGTERM to SIGKILL of an older link */
 #define END_MS	 10000 /* the same of a daemon */
+#define GREET_MS 5000  /* one that runs answers at once; this is for a machine that swaps */
 
 struct link {
 	const char *folder;
@@ -73,18 +74,44 @@ static bool end_holder(const char *lock, int ms)
 
 /* ---- the daemon ---- */
 
+/* False: whoever listens there, if anybody does, hangs up. One that is only slow counts as serving. */
+static bool serves(const char *socket)
+{
+	char word[8];
+	CLEAN_FD int fd = unix_connect(socket, NULL);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	if (fd < 0 || fd_write_full(fd, "tool\n", 5))
+		return false;
+	return poll(&p, 1, GREET_MS) <= 0 || read(fd, word, sizeof word) > 0;
+}
+
+/* 1: there is a daemon. 0: there is none. One that was killed holds its lock until the last of its threads has ended,
+ * and one that is being started has it before it serves. */
+static int find_daemon(const char *folder, struct err *err)
+{
+	CLEAN_FREE char *lock = in(folder, "tools.pid"), *socket = in(folder, "sock");
+	for (int64_t end = clock_mono_ms() + END_MS; tools_lock_holder(lock); clock_sleep_ms(5)) {
+		if (serves(socket))
+			return 1;
+		if (clock_mono_ms() > end)
+			return err_set(err, EBUSY, "the tool daemon of %s neither answers nor ends", folder);
+	}
+	return 0;
+}
+
 static int start_daemon(const char *folder, struct err *err)
 {
 	static const char *const options[][2] = {{"--socket", "sock"},	  {"--home", "home"}, {"--jobs", "jobs"},
 						 {"--lock", "tools.pid"}, {"--log", "log"},   {"--net", "net"},
 						 {"--busy", "busy"}};
-	CLEAN_FREE char *lock = in(folder, "tools.pid");
 	CLEAN_FREE char *home = in(folder, "home");
-	char *argv[3 + 2 * ARRAY_LEN(options)] = {xstrdup("tool-daemon")};
-	int argc = 1;
+	char *argv[3 + 2 * ARRAY_LEN(options)];
+	int argc = 0;
 	int rc = dir_make(home, 0755, err);
-	if (rc || tools_lock_holder(lock))
-		return rc;
+	rc = rc ? rc : find_daemon(folder, err);
+	if (rc)
+		return rc < 0 ? rc : 0;
+	argv[argc++] = xstrdup("tool-daemon");
 	for (size_t i = 0; i < ARRAY_LEN(options); i++) {
 		argv[argc++] = xstrdup(options[i][0]);
 		argv[argc++] = in(folder, options[i][1]);
@@ -92,11 +119,11 @@ static int start_daemon(const char *folder, struct err *err)
 	argv[argc++] = xstrdup("--as");
 	argv[argc++] = xstrdup("ssh");
 	/* two that start it at once: one finds it running */
-	if (sandbox_tools_main(argc, argv) && !tools_lock_holder(lock))
+	if (sandbox_tools_main(argc, argv) && !(rc = find_daemon(folder, err)))
 		rc = err_set(err, EIO, "the tool daemon does not start in %s", folder);
 	while (argc > 0)
 		free(argv[--argc]);
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 /* ---- link ---- */

@@ -154,6 +154,39 @@ cannot "another architecture" arch "says Linux s390x"
 noisy_port=$(free_port)
 cannot "nobody listens" "ssh://127.0.0.1:$noisy_port" "cannot reach"
 
+# ---- a tool daemon that is just dying there: it holds its lock and is still connected to, and nobody answers
+cat >"$T/dying.py" <<'END'
+import fcntl, os, select, socket, sys, time
+os.chdir(sys.argv[1])
+lock = open("tools.pid", "r+")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+lock.write("%d\n" % os.getpid())
+lock.truncate()
+lock.flush()
+os.unlink("sock")
+s = socket.socket(socket.AF_UNIX)
+s.bind("sock")
+s.listen()
+print("dying", flush=True)
+select.select([s], [], [], 200)
+time.sleep(0.5)
+os._exit(0)
+END
+no_link() { [ "$(far_pids)" = "$(far_daemon 9)" ]; }
+"$BOX" up ssh:far 9 2>/dev/null || not_ok "up"
+"$BOX" run ssh:far 9 'echo here >kept' || not_ok "run"
+kill -9 $(bridges)
+within 60 no_link || not_ok "a link goes with its bridge"
+kill -9 "$(far_daemon 9)"
+python3 "$T/dying.py" "$(echo "$F"/.berthfs/*-9)" >"$T/dying" &
+dying=$!
+own $dying
+within 60 test -s "$T/dying" || not_ok "the dying daemon"
+check "a tool daemon that is just dying is waited for" timeout 100 "$BOX" up ssh:far 9
+is_gone $dying || not_ok "it has ended before"
+equal "and another one serves" "$("$BOX" run ssh:far 9 'cat kept')" here
+"$BOX" destroy ssh:far 9 || not_ok "destroy"
+
 # ---- a host that is away when its sandbox ends
 "$BOX" up ssh:far 9 2>/dev/null || not_ok "up"
 kill -9 "$listener"
