@@ -196,8 +196,12 @@ static int setup_failed(struct build *b, const struct plan_step *step, const str
 	err_set(err, EIO, "setting the project up failed: %s ended with exit code %d%s%.300s", step->name,
 		job->exit_code, *last ? ": " : "", last);
 	const char *state = b->w->b->paths->state;
-	return is_full(state) ? err_set(err, ENOSPC, "%s; the disk of %s is full: free some space", err->text, state)
-			      : -EIO;
+	if (is_full(state))
+		return err_set(err, ENOSPC, "%s; the disk of %s is full: free some space", err->text, state);
+	if (strstr(buf_str(&b->tail), strerror(ENOSPC)))
+		return err_set(err, ENOSPC, "%s; the sandbox's own disk is full: its setup has to need less of it",
+			       err->text);
+	return -EIO;
 }
 
 static int run_step(struct build *b, size_t n, const char *clone, struct err *err)
@@ -347,12 +351,23 @@ static int once(struct build *b, struct err *err)
 	return save(b, err);
 }
 
+/* A VM that finds no room for its disk stands still and answers nothing; who wants it up is told why. */
+static int ask_why(struct build *b, int rc, struct err *err)
+{
+	struct err why = ERR_INIT;
+	if ((rc != -ENOTCONN && rc != -ETIMEDOUT && rc != -ENOSPC) || come_up(b, &why) != -ENOSPC)
+		return rc;
+	return err_set(err, ENOSPC, "setting the project up failed: the disk of %s is full: free some space",
+		       b->w->b->paths->state);
+}
+
 /* What a failure calls for: 0 to begin anew. */
 static int mend(struct build *b, int rc, int *deaths, struct err *err)
 {
 	const char *kind = b->w->s->sandbox;
 	struct err more = ERR_INIT;
 	bool lives = sandbox_state(b->w->b->paths, kind, b->t->sandbox) == SANDBOX_RUNNING;
+	rc = lives && !b->refused ? ask_why(b, rc, err) : rc;
 	bool died = !b->refused && (!lives || rc == -ECONNRESET || rc == -ENOTCONN);
 	drop_env(b);
 	gate_sandbox_revoke(b->w->b, b->t->sandbox, NULL);
