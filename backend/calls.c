@@ -140,6 +140,16 @@ void calls_keep_budget(struct backend *b, const struct session *s, struct buf *t
 	cut = old;
 }
 
+static int full_disk(struct tx *tx, struct session *s, struct err *err)
+{
+	struct err words = ERR_INIT;
+	err_set(&words, ENOSPC,
+		ENV_FULL ". What was running in it was ended. `sandbox.disk` of config is how much it may fill, from "
+			 "its next start");
+	int rc = tx_error(tx, s->id, "sandbox", &words, err);
+	return rc ? rc : log_add(tx, s, ENV_FULL, err);
+}
+
 static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *err)
 {
 	const struct result *a = arg;
@@ -147,6 +157,7 @@ static int result_fn(struct tx *tx, struct session *s, void *arg, struct err *er
 	calls_keep_budget(a->b, s, &a->r->text);
 	s->output_bytes += (int64_t)a->r->text.n;
 	int rc = transcript_result(tx, s, c->id, c->name, buf_str(&a->r->text), a->r->error, err);
+	rc = rc || !a->r->full || !a->r->error ? rc : full_disk(tx, s, err);
 	rc = rc ? rc : usage_call(tx, s, c->name, a->r->error ? USE_FAILED : USE_DONE, err);
 	rc = rc ? rc : agents_told(tx, s, buf_str(a->told), err);
 	s->unsynced++;

@@ -61,6 +61,8 @@ static char *trouble(const struct env_job *job, int timeout_ms)
 		return xasprintf("killed: it did not end within %d s", timeout_ms / 1000);
 	if (job->overflow)
 		return xstrdup("killed: its output grew too large");
+	if (job->full && job->exit_code)
+		return xstrdup(ENV_FULL);
 	return job->killed ? xstrdup("killed") : NULL;
 }
 

@@ -60,6 +60,8 @@ static const struct key {
 	[CONFIG_ALLOW_DIR] = {"sandbox.allow-dir", "no", WORD, "no yes", "",
 			      "allow sandbox dir: no isolation at all, for tests"},
 	[CONFIG_BOOT_TIMEOUT] = {"sandbox.boot-timeout", "60", SECONDS, NULL, NULL, "seconds until a VM must answer"},
+	[CONFIG_DISK] = {"sandbox.disk", "20480", COUNT, NULL, NULL,
+			 "MiB of the machine's disk that a container may fill; a VM has a disk of 20 GiB"},
 	[CONFIG_CHECK_TIMEOUT] = {"check.timeout", "300", SECONDS, NULL, NULL,
 				  "seconds for a check that names none itself"},
 	[CONFIG_WORKERS] = {"workers", "64", COUNT, NULL, NULL, "sessions that may run at the same time"},

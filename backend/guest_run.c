@@ -353,6 +353,8 @@ static char *failure(struct guest *g, const struct env_job *job)
 		return NULL;
 	if (job->overflow)
 		buf_addf(&b, "%s was ended: its output grew too large", name);
+	else if (job->full)
+		buf_addf(&b, "%s was ended: " ENV_FULL, name);
 	else if (job->killed || job->timed_out)
 		buf_addf(&b, "%s was ended from outside", name);
 	else if (job->exit_code == 127 && g->kind->name)

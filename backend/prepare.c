@@ -67,6 +67,7 @@ int worker_up(struct worker *w, const struct session *s, struct err *err)
 				    .size = s->size,
 				    .template = template,
 				    .boot_timeout_ms = (int)(config_int(c, CONFIG_BOOT_TIMEOUT) * 1000),
+				    .disk_mib = (int)config_int(c, CONFIG_DISK),
 				    .cancel = &w->cancel,
 				    .net = net,
 				    .progress = progress,

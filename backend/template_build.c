@@ -89,6 +89,7 @@ static int come_up(struct build *b, struct err *err)
 				    .size = "large",
 				    .template = parent,
 				    .boot_timeout_ms = (int)(config_int(c, CONFIG_BOOT_TIMEOUT) * 1000),
+				    .disk_mib = (int)config_int(c, CONFIG_DISK),
 				    .cancel = &w->cancel,
 				    .net = net,
 				    .progress = progress,
@@ -198,7 +199,7 @@ static int setup_failed(struct build *b, const struct plan_step *step, const str
 	const char *state = b->w->b->paths->state;
 	if (is_full(state))
 		return err_set(err, ENOSPC, "%s; the disk of %s is full: free some space", err->text, state);
-	if (strstr(buf_str(&b->tail), strerror(ENOSPC)))
+	if (job->full || strstr(buf_str(&b->tail), strerror(ENOSPC)))
 		return err_set(err, ENOSPC, "%s; the sandbox's own disk is full: its setup has to need less of it",
 			       err->text);
 	return -EIO;

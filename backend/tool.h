@@ -26,6 +26,7 @@ struct tool_run {
 struct tool_result {
 	struct buf text; /* what the model is told, valid UTF-8 */
 	bool error;
+	bool full; /* the sandbox's disk is full: the user is to hear of it, too */
 	bool keep; /* its output stays in the sandbox then: the result names the file */
 	bool job;  /* a job in the sandbox is to be acknowledged once the result is committed */
 };

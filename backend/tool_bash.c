@@ -54,6 +54,9 @@ static void remarks(const struct tool_run *t, const struct env_job *job, size_t 
 		buf_adds(&out->text, "[stopped]\n");
 	else if (job->exit_code)
 		buf_addf(&out->text, "[exit code %d]\n", job->exit_code);
+	if (job->full)
+		buf_adds(&out->text, "[" ENV_FULL "]\n");
+	out->full = job->full;
 	out->error = job->state != ENV_JOB_EXITED || job->exit_code || job->timed_out || job->killed || job->overflow;
 }
 

@@ -14,18 +14,27 @@
  * descriptor and is served by the keeper: nothing of the gateway is visible inside. */
 #pragma once
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
 
 #define BOX_VERB "box-keeper" /* the program's hidden verb */
 /* PROCESS_STATUS_FD: "ok MORE" or "error WORDS" once tools can run. MORE: limits it lacks */
-#define BOX_GUEST "/run/berthfs/guest" /* the program inside; started as `guest box LISTEN NET LOCK PROCESSES MIB` */
+#define BOX_GUEST                                                                                                      \
+	"/run/berthfs/guest" /* the program inside; started as `guest box LISTEN NET LOCK PROCESSES MIB DISK` */
 /* Processes of one container at most, threads counted. */
 static inline int box_processes(int memory_mib)
 {
 	return memory_mib < 512 ? 1024 : memory_mib > 2048 ? 4096 : memory_mib * 2;
 }
+/* How much of the machine's disk a container may take where nothing else is said: what a VM's disk may grow to. */
+#define BOX_DISK_MIB 20480
+/* What the program inside hears over that socket later: the container takes more of the disk than it may, or no longer.
+ */
+#define BOX_FULL  "full"
+#define BOX_ROOM  "room"
 #define BOX_READY "ok" /* what the program inside sends with its listening socket; anything else are words */
 
 /* ---- box_jail.c: bubblewrap's command line ---- */
@@ -37,6 +46,7 @@ struct box_jail {
 	int listen, net, lock; /* descriptors that the program takes along */
 	int processes;
 	int memory_mib;
+	int disk_mib;
 };
 
 /* malloc'd words, NULL-terminated, for execvp(); free with box_jail_free(). */
@@ -60,3 +70,18 @@ int box_limits_join(const struct box_limits *l); /* the calling process; only sy
 /* Removes the groups, once nothing is in them. */
 void box_limits_remove(const char *name);
 void box_limits_release(struct box_limits *l);
+
+/* ---- box_disk.c: how much of the disk it takes ---- */
+
+struct box_disk {
+	const char *root; /* the folder that grows */
+	const char *base; /* a folder that it began as a copy of, or NULL */
+	int tell;	  /* a socket of packets: BOX_FULL and BOX_ROOM are sent there */
+	uint64_t limit;	  /* bytes */
+};
+/* Starts a process that looks after it and ends with the caller, which must have one thread: its pid, or -1. */
+pid_t box_disk_watch(const struct box_disk *d);
+
+/* box_keeper.c: a user namespace in which the caller is root over its own files, and a mount namespace that nobody else
+ * sees. */
+int box_namespaces(void);

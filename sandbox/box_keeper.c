@@ -36,8 +36,8 @@
 #define READY_MS     30000 /* from bubblewrap's start to the tool daemon's first word, on a machine that swaps */
 
 struct options {
-	const char *folder, *socket, *tree, *host, *probe;
-	int cpus, memory_mib;
+	const char *folder, *socket, *tree, *base, *host, *probe;
+	int cpus, memory_mib, disk_mib;
 };
 
 struct box {
@@ -46,17 +46,18 @@ struct box {
 	int lock, listen, guest, filter;
 	int net, inside; /* the pair that the gateway's listening socket comes through */
 	int signals;
-	pid_t pid;
+	pid_t pid, meter;
 };
 
 /* "--NAME VALUE" pairs, wherever they begin. */
 static int parse(int argc, char **argv, struct options *o)
 {
-	const char *cpus = "1", *memory = "512";
+	const char *cpus = "1", *memory = "512", *disk = "0";
 	const struct {
 		const char *name, **value;
-	} known[] = {{"--folder", &o->folder}, {"--socket", &o->socket}, {"--tree", &o->tree},	{"--host", &o->host},
-		     {"--cpus", &cpus},	       {"--memory", &memory},	 {"--probe", &o->probe}};
+	} known[] = {{"--folder", &o->folder}, {"--socket", &o->socket}, {"--tree", &o->tree},
+		     {"--host", &o->host},     {"--cpus", &cpus},	 {"--memory", &memory},
+		     {"--probe", &o->probe},   {"--disk", &disk},	 {"--base", &o->base}};
 	int i = 0;
 	while (i < argc && argv[i][0] != '-')
 		i++;
@@ -66,6 +67,7 @@ static int parse(int argc, char **argv, struct options *o)
 				*known[j].value = argv[i + 1];
 	o->cpus = atoi(cpus);
 	o->memory_mib = atoi(memory);
+	o->disk_mib = atoi(disk) > 0 ? atoi(disk) : BOX_DISK_MIB;
 	bool good =
 		o->folder && (o->probe ? o->tree != NULL : o->socket && o->host && o->cpus > 0 && o->memory_mib > 0);
 	return good ? 0 : -EINVAL;
@@ -79,8 +81,7 @@ static int put(const char *path, const char *text)
 	return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
 }
 
-/* A user namespace in which we are root over our own files, and a mount namespace that nobody else sees. */
-static int own_namespaces(void)
+int box_namespaces(void)
 {
 	char uid[64], gid[64];
 	snprintf(uid, sizeof uid, "0 %u 1", geteuid());
@@ -110,7 +111,7 @@ static int mount_overlay(const char *folder, const char *tree)
 /* --probe: whether that can be done in this folder. Words on standard error. */
 static int probe(const struct options *o)
 {
-	int rc = own_namespaces();
+	int rc = box_namespaces();
 	rc = rc ? rc : mount_overlay(o->folder, o->tree);
 	CLEAN_FREE char *file = xasprintf("%s/mnt/.berthfs-probe", o->folder);
 	CLEAN_FD int fd = rc ? -1 : open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -142,7 +143,8 @@ static void become(struct box *b)
 				      .net = b->inside,
 				      .lock = b->lock,
 				      .processes = box_processes(o->memory_mib),
-				      .memory_mib = o->memory_mib};
+				      .memory_mib = o->memory_mib,
+				      .disk_mib = o->disk_mib};
 	int rc = 0;
 	sigset_t none;
 	sigemptyset(&none);
@@ -151,7 +153,7 @@ static void become(struct box *b)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (box_limits_join(&b->limits))
 		fail("cannot enter the groups of its limits");
-	if (o->tree && (rc = own_namespaces()))
+	if (o->tree && (rc = box_namespaces()))
 		errno = -rc, fail("cannot make namespaces");
 	if (o->tree && (rc = mount_overlay(o->folder, o->tree)))
 		errno = -rc, fail("cannot mount the overlay");
@@ -235,6 +237,17 @@ static char *group_name(const char *folder)
 	return xasprintf("berthfs-%llx-%llx", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
 }
 
+/* Without it a container is as if its disk had no limit. */
+static void start_meter(struct box *b)
+{
+	CLEAN_FREE char *root = xasprintf("%s/root", b->o.folder);
+	const struct box_disk d = {
+		.root = root, .base = b->o.base, .tell = b->net, .limit = (uint64_t)b->o.disk_mib << 20};
+	b->meter = box_disk_watch(&d);
+	if (b->meter < 0)
+		log_warn("its disk is not measured: %s", strerror(errno));
+}
+
 static int start(struct box *b, struct buf *missing, struct err *err)
 {
 	int pair[2], net = -1;
@@ -261,6 +274,8 @@ static int start(struct box *b, struct buf *missing, struct err *err)
 	fd_close(&b->inside);
 	fd_close(&b->listen);
 	int rc = receive_net(b, &net, err);
+	if (!rc)
+		start_meter(b);
 	fd_close(&b->net);
 	return rc ? rc : relay_serve(net, false, note, err);
 }
@@ -289,6 +304,8 @@ static void finish(struct box *b)
 {
 	CLEAN_FREE char *pid = xasprintf("%s/keeper.pid", b->o.folder);
 	CLEAN_FREE char *group = group_name(b->o.folder);
+	if (b->meter > 0 && !kill(b->meter, SIGKILL))
+		waitpid(b->meter, NULL, 0); /* it must not be in a folder that is going to be removed */
 	unlink(b->o.socket);
 	unlink(pid);
 	box_limits_remove(group);

@@ -350,8 +350,9 @@ static int start(const struct sandbox_spec *spec, const struct place *p, struct 
 	int rc = overlay ? image_tree(image, spec->cancel, spec->progress, spec->arg, &tree, err) : 0;
 	if (rc)
 		return rc;
-	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus), *memory = xasprintf("%d", size.memory_mib);
-	const char *argv[16] = {paths_program(spec->paths),
+	CLEAN_FREE char *cpus = xasprintf("%d", size.cpus), *memory = xasprintf("%d", size.memory_mib),
+			*disk = xasprintf("%d", spec->disk_mib), *base = xasprintf("%s/tree", image);
+	const char *argv[18] = {paths_program(spec->paths),
 				BOX_VERB,
 				"--folder",
 				p->folder,
@@ -362,11 +363,11 @@ static int start(const struct sandbox_spec *spec, const struct place *p, struct 
 				"--cpus",
 				cpus,
 				"--memory",
-				memory};
-	if (overlay) {
-		argv[12] = "--tree";
-		argv[13] = tree;
-	}
+				memory,
+				"--disk",
+				disk,
+				overlay ? "--tree" : "--base",
+				overlay ? tree : base};
 	CLEAN_FD int status = process_detach(argv, p->log, err);
 	rc = status < 0 ? status : await(spec, p, status, &line, err);
 	if (!rc && strncmp(buf_str(&line), "ok", 2) != 0)

@@ -47,6 +47,7 @@ int env_poll(struct env *env, const char *job, uint64_t since, int wait_ms, stru
 				.timed_out = flags & WIRE_TIMED_OUT,
 				.killed = flags & WIRE_KILLED,
 				.overflow = flags & WIRE_OVERFLOW,
+				.full = flags & WIRE_FULL,
 				.output = wire_num(&m, WIRE_SIZE, 0)};
 	return 0;
 }
@@ -163,6 +164,8 @@ static int result(const struct env_exec *exec, const struct env_job *job, struct
 	if (job->overflow)
 		return err_set(err, EFBIG, "%s was ended: its output cannot be kept (%" PRIu64 " bytes)", name,
 			       job->output);
+	if (job->full && job->exit_code >= 128)
+		return err_set(err, ENOSPC, "%s could not do its work: " ENV_FULL, name);
 	return job->exit_code;
 }
 

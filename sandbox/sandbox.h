@@ -45,6 +45,7 @@ struct sandbox_spec {
 	/* Folder that sandbox_save() has filled: a sandbox that has no disk yet starts as that one was. NULL: from the
 	 * base image. It has to stay as long as the sandbox. */
 	const char *template;
+	int disk_mib;		   /* container: how much of the machine's disk it may take; 0: as a VM */
 	bool pristine;		   /* to be copied: always boots, with what time nobody else wants */
 	int boot_timeout_ms;	   /* from start to the first answer of the tool daemon */
 	const atomic_bool *cancel; /* or NULL; true ends the call with -ECANCELED */
@@ -192,6 +193,11 @@ struct env_busy {
 /* Asks over a connection of its own, all within ms. A sandbox that is paused would go on. */
 int env_busy(const struct paths *paths, const char *kind, int64_t id, int ms, struct env_busy *out, struct err *err);
 
+/* What is said when a sandbox has more on disk than it may have. */
+#define ENV_FULL                                                                                                       \
+	"the sandbox's disk is full: nothing can be written there until something is removed; what was committed is "  \
+	"safe"
+
 /* Every exec is a job with an id that the tool daemon keeps, with its output and exit code, until it is
  * acknowledged. Standard output and standard error go, in the order written, to one file of the job. */
 struct env_exec {
@@ -215,6 +221,7 @@ struct env_job {
 	bool timed_out;	 /* killed by timeout_ms */
 	bool killed;	 /* killed by env_kill() */
 	bool overflow;	 /* killed because its output passed 256 MiB */
+	bool full;	 /* the sandbox had more on disk than it may have: it was killed, or could write nothing */
 	uint64_t output; /* bytes of output so far */
 };
 

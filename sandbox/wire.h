@@ -97,6 +97,7 @@ enum { /* WIRE_FLAGS */
        WIRE_KEEP = 8,
        WIRE_PARENTS = 16,
        WIRE_WHERE = 32, /* ACK: only tell where KEEP would put the output */
+       WIRE_FULL = 64,
 };
 
 struct wire_field {

@@ -64,8 +64,9 @@ static void lower(int resource, rlim_t to)
 
 /* Limits of each process, and one of them all together: processes are counted by user and namespace, so that those
  * outside do not count. Those of the cgroups, where there are some, are the keeper's. */
-static void limits(int processes, int mib)
+static void limits(int processes, int mib, int disk_mib)
 {
+	lower(RLIMIT_FSIZE, (rlim_t)disk_mib << 20);
 	lower(RLIMIT_NPROC, (rlim_t)processes);
 	lower(RLIMIT_DATA, (rlim_t)mib << 20);
 	lower(RLIMIT_CORE, 0); /* the machine's own handler of them would run outside */
@@ -102,9 +103,7 @@ static bool tell_keeper(struct box *b, const char *words, int fd)
 		c->cmsg_len = CMSG_LEN(sizeof fd);
 		memcpy(CMSG_DATA(c), &fd, sizeof fd);
 	}
-	bool ok = sendmsg(b->keeper, &m, MSG_NOSIGNAL) == (ssize_t)text.iov_len;
-	fd_close(&b->keeper);
-	return ok;
+	return sendmsg(b->keeper, &m, MSG_NOSIGNAL) == (ssize_t)text.iov_len;
 }
 
 static int begin(struct box *b, struct err *err)
@@ -126,14 +125,29 @@ static int begin(struct box *b, struct err *err)
 	return rc;
 }
 
+/* What the keeper has to say of the disk. It does not look after that any more: the socket is at its end. */
+static void hear_keeper(struct box *b)
+{
+	char word[16] = "";
+	ssize_t n = recv(b->keeper, word, sizeof word - 1, MSG_DONTWAIT);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		fd_close(&b->keeper);
+	else if (!strcmp(word, BOX_FULL) || !strcmp(word, BOX_ROOM))
+		jobs_full(tools_jobs(b->tools), !strcmp(word, BOX_FULL));
+}
+
 static void serve(struct box *b)
 {
 	for (;;) {
-		struct pollfd p[2] = {{.fd = b->listen, .events = POLLIN}, {.fd = b->stop, .events = POLLIN}};
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
+		struct pollfd p[3] = {{.fd = b->listen, .events = POLLIN},
+				      {.fd = b->stop, .events = POLLIN},
+				      {.fd = b->keeper, .events = POLLIN}};
+		if (poll(p, 3, -1) < 0 && errno != EINTR)
 			return;
 		if (p[1].revents)
 			return;
+		if (p[2].revents)
+			hear_keeper(b);
 		int fd = p[0].revents ? accept4(b->listen, NULL, NULL, SOCK_CLOEXEC) : -1;
 		if (fd >= 0)
 			tools_serve(b->tools, fd, true);
@@ -143,15 +157,16 @@ static void serve(struct box *b)
 int box_main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
-	if (argc != 7)
+	if (argc != 8)
 		return 64;
 	struct box b = {.listen = atoi(argv[2]), .keeper = atoi(argv[3]), .lock = atoi(argv[4]), .stop = -1};
 	umask(022);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	/* nobody inside looks into this process: its log and lock are files of the outside */
 	prctl(PR_SET_DUMPABLE, 0);
 	close_others(&b);
-	limits(atoi(argv[5]), atoi(argv[6]));
+	limits(atoi(argv[5]), atoi(argv[6]), atoi(argv[7]));
 	setenv("PATH", GUEST_PATH, 1);
 	mkdir(BUSY_FOLDER, 01777);
 	if (begin(&b, &err)) {

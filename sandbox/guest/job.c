@@ -107,6 +107,7 @@ static void load_record(struct job *job)
 	job->now.timed_out = flags & 1;
 	job->now.killed = flags & 2;
 	job->now.overflow = flags & 4;
+	job->now.full = flags & 8;
 }
 
 /* A folder whose record is not complete was never started: its start was cut off before it had a record. */
@@ -196,6 +197,29 @@ void jobs_stop(struct jobs *jobs)
 	while (jobs->threads)
 		pthread_cond_wait(&jobs->thread_gone, &jobs->lock);
 	pthread_mutex_unlock(&jobs->lock);
+}
+
+void jobs_full(struct jobs *jobs, bool full)
+{
+	CLEAN_FREE char *mark = xasprintf("%s%s/", JOB_MARK, jobs->config.folder);
+	pthread_mutex_lock(&jobs->lock);
+	jobs->full = full;
+	list_each (pos, &jobs->all) {
+		struct job *job = list_entry(pos, struct job, link);
+		if (full && job->now.state == ENV_JOB_RUNNING)
+			job->now.full = true;
+	}
+	pthread_mutex_unlock(&jobs->lock);
+	if (full)
+		proc_kill_below_self(mark);
+}
+
+bool jobs_are_full(struct jobs *jobs)
+{
+	pthread_mutex_lock(&jobs->lock);
+	bool full = jobs->full;
+	pthread_mutex_unlock(&jobs->lock);
+	return full;
 }
 
 /* ---- start ---- */

@@ -58,6 +58,11 @@ int jobs_set_environ(struct jobs *jobs, const char *const *pairs, struct err *er
 bool jobs_has_environ(struct jobs *jobs); /* whether one was set */
 /* That environment, with LANG, for a program that is no job; NULL-terminated, malloc'd like its entries. */
 char **jobs_environ(struct jobs *jobs);
+/* There is more on this sandbox's disk than there may be, or no longer. Full: all that runs below this process is
+ * ended, and jobs that start later cannot make any file longer, so that all they can do is remove some. Blocks while
+ * the processes end. */
+void jobs_full(struct jobs *jobs, bool full);
+bool jobs_are_full(struct jobs *jobs);
 /* A child was forked by someone else in this process: it is reaped here, too. */
 void jobs_forked(struct jobs *jobs);
 int jobs_kill(struct jobs *jobs, const char *id, struct err *err);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -31,6 +32,7 @@ struct launch {
 	char *program, *cwd;
 	char **env;
 	int in, out, status, cgroup;
+	bool full; /* it can make no file longer */
 };
 struct failure {
 	int code;
@@ -167,6 +169,10 @@ static void child(const struct launch *l)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	setsid();
 	umask(022);
+	if (l->full) {
+		setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, 0});
+		signal(SIGXFSZ, SIG_IGN); /* "File too large", and it may go on */
+	}
 	if (l->cgroup >= 0)
 		(void)!write(l->cgroup, "0", 1);
 	if (dup2(l->in, 0) == 0 && dup2(l->out, 1) == 1 && dup2(l->out, 2) == 2 && !become_user(&l->jobs->config) &&
@@ -219,10 +225,11 @@ static int prepare(struct job *job, const struct env_exec *exec, struct launch *
 }
 
 /* The fork happens under the lock, so that the reaper meets no pid that is in no job. */
-static int fork_job(struct job *job, const struct launch *l)
+static int fork_job(struct job *job, struct launch *l)
 {
 	struct jobs *jobs = job->jobs;
 	pthread_mutex_lock(&jobs->lock);
+	job->now.full = l->full = jobs->full;
 	list_append(&jobs->all, &job->link);
 	job->kill_asked = jobs_ended_before(jobs, job->id);
 	pid_t pid = fork();
@@ -384,7 +391,7 @@ static void finish(struct job *job)
 	now.state = lost ? ENV_JOB_LOST : ENV_JOB_EXITED;
 	char record[JOB_RECORD];
 	snprintf(record, sizeof record, "E %d %d .", now.exit_code,
-		 now.timed_out * 1 + now.killed * 2 + now.overflow * 4);
+		 now.timed_out * 1 + now.killed * 2 + now.overflow * 4 + now.full * 8);
 	if (!lost && !fdatasync(job->out))
 		job_write_record(job, record); /* if that fails, the job is LOST after a restart: true enough */
 	pthread_mutex_lock(&jobs->lock);

@@ -45,6 +45,7 @@ struct jobs {
 	struct list all, watches;
 	int threads; /* job threads that live */
 	bool stopping;
+	bool full;   /* jobs.h: jobs_full() */
 	char **base; /* environment of all jobs, NULL-terminated, or NULL */
 	char ended[JOB_ENDED][65];
 	size_t n_ended;

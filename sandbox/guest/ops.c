@@ -115,7 +115,7 @@ static void add_job(struct conn *c, const struct env_job *job)
 	wire_add_num(&c->out, WIRE_EXIT, (uint64_t)job->exit_code);
 	wire_add_num(&c->out, WIRE_FLAGS,
 		     (job->timed_out ? WIRE_TIMED_OUT : 0) | (job->killed ? WIRE_KILLED : 0) |
-			     (job->overflow ? WIRE_OVERFLOW : 0));
+			     (job->overflow ? WIRE_OVERFLOW : 0) | (job->full ? WIRE_FULL : 0));
 	wire_add_num(&c->out, WIRE_SIZE, job->output);
 }
 
@@ -204,11 +204,17 @@ static bool wants_parents(const struct wire_msg *m)
 	return wire_num(m, WIRE_FLAGS, 0) & WIRE_PARENTS;
 }
 
+static int has_room(struct conn *c, struct err *err)
+{
+	return jobs_are_full(c->jobs) ? err_set(err, ENOSPC, "%s", ENV_FULL) : 0;
+}
+
 static int op_append(struct conn *c, const struct wire_msg *m, struct err *err)
 {
 	CLEAN_FREE char *path = NULL, *list = NULL;
 	struct protection no;
-	int rc = get_path(c, m, &path, err);
+	int rc = has_room(c, err);
+	rc = rc ? rc : get_path(c, m, &path, err);
 	rc = rc ? rc : get_guard(c, m, &list, &no, err);
 	return rc ? rc : files_append(&no, path, wants_parents(m), m->payload, m->payload_n, err);
 }
@@ -217,14 +223,16 @@ static int op_put(struct conn *c, const struct wire_msg *m, struct err *err)
 {
 	CLEAN_FREE char *path = NULL, *list = NULL;
 	struct protection no;
-	int rc = get_path(c, m, &path, err);
+	int rc = has_room(c, err);
+	rc = rc ? rc : get_path(c, m, &path, err);
 	rc = rc ? rc : get_guard(c, m, &list, &no, err);
 	return rc ? rc : put_begin(&c->put, &no, path, wants_parents(m), err);
 }
 
 static int op_put_data(struct conn *c, const struct wire_msg *m, struct err *err)
 {
-	return put_data(&c->put, m->payload, m->payload_n, err);
+	int rc = has_room(c, err);
+	return rc ? rc : put_data(&c->put, m->payload, m->payload_n, err);
 }
 
 static int op_put_end(struct conn *c, const struct wire_msg *m, struct err *err)

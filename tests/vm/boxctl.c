@@ -1,5 +1,6 @@
 /* sandbox.h on the command line, for tests that put a real gateway behind a sandbox: one call a run. The instance is
- * that of the environment; BERTHFS names the program, and BOX_CACHE the folder with the base images.
+ * that of the environment; BERTHFS names the program, BOX_CACHE the folder with the base images, BOX_DISK how many MiB
+ *a container may fill.
  *
  *	boxctl up KIND ID [SOCKET]          boxctl environ KIND ID KEY=VALUE...
  *	boxctl run KIND ID SCRIPT           its output, its exit code
@@ -51,7 +52,7 @@ int main(int argc, char **argv)
 {
 	struct paths p;
 	struct err err = ERR_INIT;
-	const char *self = getenv("BERTHFS"), *cache = getenv("BOX_CACHE");
+	const char *self = getenv("BERTHFS"), *cache = getenv("BOX_CACHE"), *disk = getenv("BOX_DISK");
 	if (argc < 4 || !self || paths_init(&p, &err))
 		return 64;
 	free(p.self);
@@ -67,6 +68,7 @@ int main(int argc, char **argv)
 				    .id = id,
 				    .name = "box",
 				    .size = "mini",
+				    .disk_mib = disk ? atoi(disk) : 0,
 				    .net = argv[4],
 				    .boot_timeout_ms = 120000,
 				    .progress = say};
