@@ -26,6 +26,8 @@
 #define CALLERS	      16	  /* about so many records come from a caller at once */
 #define SLOW_US	      5000	  /* a commit of so long shows a disk that is busy */
 #define SLOW_MS	      250	  /* then callers leave it to the thread for so long */
+#define SHY_US	      1000	  /* a commit of so long beside a sync shows a file system that lets it wait */
+#define SHY_MS	      5000	  /* then callers leave those to the thread for so long */
 
 /* ---- one commit ---- */
 
@@ -172,6 +174,8 @@ int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 	if (rc)
 		return rc;
 	rc = still_ours(l, err);
+	if (!l->caller)
+		ledger_room(l);
 	bool table = asked || ledger_pending_due(l) || dropping(l);
 	if (!rc && table)
 		rc = ledger_pending_write(l, err);
@@ -305,13 +309,14 @@ void *ledger_writer(void *arg)
 /* With the lock: nothing waits that has to be written before, or that takes long. */
 static bool free_for_caller(struct ledger *l)
 {
+	int64_t now = clock_mono_ms();
 	pthread_mutex_lock(&l->in.lock);
 	bool empty = !l->in.head;
 	pthread_mutex_unlock(&l->in.lock);
 	return empty && !l->late && !l->shown.failing && !atomic_load(&l->sync_each) && !l->each &&
-	       !atomic_load(&l->sync.syncing) && atomic_load(&l->sync.pages) < LEDGER_WAL_PAGES &&
-	       !checkpoint_due(l, false, CALLERS) && !ledger_pending_due(l) && !dropping(l) &&
-	       clock_mono_ms() >= l->slow_until;
+	       !atomic_load(&l->sync.rest) && atomic_load(&l->sync.pages) < LEDGER_WAL_PAGES && !ledger_room_due(l) &&
+	       !checkpoint_due(l, false, CALLERS) && !ledger_pending_due(l) && !dropping(l) && now >= l->slow_until &&
+	       (now >= l->shy_until || !atomic_load(&l->sync.syncing));
 }
 
 bool ledger_write(struct ledger *l, struct ledger_record *list)
@@ -321,13 +326,17 @@ bool ledger_write(struct ledger *l, struct ledger_record *list)
 		return false;
 	if (free_for_caller(l)) {
 		int64_t from = clock_mono_us();
+		bool syncing = atomic_load(&l->sync.syncing);
 		sqlite3_busy_timeout(l->db, 0);
 		l->caller = true;
 		written = !ledger_commit(l, list, false, NULL);
 		if (written)
 			ledger_show(l, false);
-		if (clock_mono_us() - from > SLOW_US)
+		int64_t took = clock_mono_us() - from;
+		if (took > SLOW_US)
 			l->slow_until = from / 1000 + SLOW_MS;
+		if (took > SHY_US && (syncing || atomic_load(&l->sync.syncing)))
+			l->shy_until = from / 1000 + SHY_MS;
 		sqlite3_busy_timeout(l->db, LEDGER_BUSY_MS);
 		l->caller = false;
 	}

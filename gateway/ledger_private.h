@@ -45,6 +45,7 @@ struct ledger_sync {
 	char *checkpoint;	      /* text to be written to a file, or NULL */
 	atomic_bool syncing;	      /* the disk is at it: a write may have to wait */
 	atomic_int pages;	      /* of the log, as of the last commit */
+	atomic_bool rest;	      /* most of the log is copied: the thread that writes copies the rest */
 	int copied;		      /* of them, those that are in the database; the thread's */
 	atomic_uint_fast64_t drop_to; /* the writer may delete records below it: they are in a segment */
 };
@@ -55,7 +56,8 @@ void ledger_sync_note(struct ledger_sync *s, uint64_t from, uint64_t to, char *c
 
 /* ---- ledger.c, ledger_open.c: the chain in its database ---- */
 
-#define LEDGER_WAL_PAGES 20000 /* of the log, from which on a commit of the thread copies it into the database */
+#define LEDGER_COPY_PAGES 2048	/* of the log that the other thread copies into the database together */
+#define LEDGER_WAL_PAGES  20000 /* of the log, from which on a commit of the thread copies it into the database */
 #define LEDGER_BUSY_MS                                                                                                 \
 	2000 /* that another program may have the database locked, for the thread; callers do not wait                 \
 	      */
@@ -100,6 +102,8 @@ struct ledger {
 	char stamp[CLOCK_TEXT];
 	int64_t stamp_second;
 	int64_t slow_until; /* monotonic ms: until then only the thread writes */
+	int64_t shy_until;  /* and until then, while the disk is at it */
+	int room;	    /* pages that the log's file has room for */
 	bool caller;	    /* the commit is a caller's */
 	sqlite3 *reader;
 	struct ledger_sync sync;
@@ -117,7 +121,9 @@ int ledger_exec(struct ledger *l, const char *text, struct err *err);
 int ledger_fail(struct ledger *l, struct err *err); /* words for the database's last error */
 int ledger_set_sync(struct ledger *l, struct err *err);
 void ledger_show(struct ledger *l, bool failing);
-void *ledger_writer(void *arg);						      /* the thread */
+bool ledger_room_due(const struct ledger *l);
+void ledger_room(struct ledger *l); /* within a transaction: gives the log's file room */
+void *ledger_writer(void *arg);	    /* the thread */
 void ledger_pending_note(struct ledger *l, const struct ledger_record *list); /* they are committed */
 bool ledger_pending_due(const struct ledger *l);
 int ledger_pending_write(struct ledger *l, struct err *err);  /* within a transaction, before its records */

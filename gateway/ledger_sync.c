@@ -14,8 +14,7 @@
 #include "backend/base/mem.h"
 #include "ledger_private.h"
 
-#define GROUP_MS     20	  /* commits of so long are synced together */
-#define WAL_PAGES    2048 /* of the log that are copied into the database together */
+#define GROUP_MS     20 /* commits of so long are synced together */
 #define SEGMENT_SIZE 1000000
 
 /* ---- segments ---- */
@@ -88,10 +87,13 @@ static void copy(struct ledger_sync *s, sqlite3 *db)
 	int pages = atomic_load(&s->pages), all, copied;
 	if (pages < s->copied)
 		s->copied = 0;
-	if (pages - s->copied < WAL_PAGES)
+	if (pages - s->copied < LEDGER_COPY_PAGES)
 		return;
-	if (!sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &all, &copied))
-		s->copied = copied;
+	if (sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &all, &copied))
+		return;
+	s->copied = copied;
+	/* Commits went on meanwhile: without a pause of theirs the log would never begin anew */
+	atomic_store(&s->rest, true);
 }
 
 static void sync_once(struct ledger_sync *s, sqlite3 *db, int wal_fd)
