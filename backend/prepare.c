@@ -7,20 +7,26 @@
 #include "attach.h"
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
+#include "backend/base/utf8.h"
 #include "backend/git/repo.h"
+#include "backend/parse/redact.h"
 #include "bundle.h"
 #include "claude.h"
 #include "engine.h"
+#include "env_git.h"
 #include "gate_link.h"
 #include "guest.h"
 #include "killpoint.h"
 #include "rest.h"
 #include "snapshot.h"
 #include "template.h"
+#include "template_plan.h"
 #include "transcript.h"
 
-#define TRIES	   4		/* of waking a sandbox that goes away again */
-#define DEAD_MS	   100		/* the kernel is done with a killed process by then */
+#define TRIES	   4   /* of waking a sandbox that goes away again */
+#define DEAD_MS	   100 /* the kernel is done with a killed process by then */
+#define SETUP_MS   (2 * 60 * 60 * 1000)
+#define TAIL_LINES 50		/* of what the setup says, in the log: the last */
 #define IMAGE_LINE "base image" /* how sandbox_up()'s progress begins while the image is made */
 
 /* ---- the sandbox's own state, for the `sandbox` file ---- */
@@ -145,6 +151,65 @@ static int make_clone(struct worker *w, const char *path, const char *commit, st
 	return worker_clone(w, &how, used ? move_or_make : clone_into, err);
 }
 
+/* ---- the setup, where no template can be made ---- */
+
+static void log_tail(struct worker *w, const struct buf *raw)
+{
+	CLEAN_BUF struct buf text = BUF_INIT;
+	CLEAN_BUF struct buf clear = BUF_INIT;
+	utf8_clean(&text, buf_str(raw), raw->n);
+	redact(&clear, buf_str(&text), text.n, 0, text.n);
+	size_t at = clear.n, lines = 0;
+	while (at && (lines += clear.p[at - 1] == '\n') <= TAIL_LINES)
+		at--;
+	char *rest = clear.n ? clear.p + at : NULL;
+	for (char *line; (line = strsep(&rest, "\n"));)
+		if (*line)
+			worker_log(w, ".agents/setup: %.500s", line);
+}
+
+/* Whether the project's script is run in the sandbox itself, when that begins. What lockfiles ask for is not: that
+ * machine is somebody's, and not ours to install on. */
+static bool sets_up(struct worker *w)
+{
+	struct plan plan;
+	return !sandbox_can_save(w->s->sandbox) && !plan_find(w->s->project, w->s->base_commit, &plan, NULL) &&
+	       *plan.setup;
+}
+
+/* The same job after a restart of the daemon; a failed one is run anew by `retry`. */
+static int set_up(struct worker *w, const char *clone, struct err *err)
+{
+	static const char script[] = "cd -- \"$1\" || exit\n"
+				     "if [ -x .agents/setup ]; then exec ./.agents/setup; fi\n"
+				     "exec bash .agents/setup\n";
+	const char *const args[] = {clone, NULL};
+	CLEAN_FREE char *prefix = xasprintf("s%" PRId64, w->id);
+	CLEAN_BUF struct buf out = BUF_INIT;
+	const struct env_git g = {.env = w->env,
+				  .prefix = prefix,
+				  .step = "setup",
+				  .join = true,
+				  .script = script,
+				  .args = args,
+				  .timeout_ms = SETUP_MS,
+				  .cancel = &w->cancel};
+	if (on_host(w) || !sets_up(w))
+		return 0;
+	if (w->s->state == STATE_PREPARING)
+		worker_detail(w, "installing");
+	worker_log(w, ".agents/setup");
+	int rc = env_git(&g, &out, err);
+	log_tail(w, &out);
+	if (rc == -ETIMEDOUT)
+		return err_prefix(err, "setting the project up failed");
+	return rc > 0 ? err_set(err, EIO,
+				"setting the project up failed: .agents/setup ended with exit code %d: log has "
+				"its last lines",
+				rc)
+		      : rc;
+}
+
 /* A sandbox whose disk is gone comes back with what was synced last. */
 static int renew(struct worker *w, struct err *err)
 {
@@ -154,7 +219,8 @@ static int renew(struct worker *w, struct err *err)
 	worker_log(w, "the sandbox was lost with its disk; a new one starts from %.12s, the last synced commit",
 		   commit);
 	int rc = guest_forget(w, err);
-	return rc ? rc : make_clone(w, w->s->clone, commit, err);
+	rc = rc ? rc : make_clone(w, w->s->clone, commit, err);
+	return rc ? rc : set_up(w, w->s->clone, err);
 }
 
 /* What needs no model of its own and no network works without the gateway. */
@@ -226,6 +292,8 @@ static void not_carried(struct worker *w, struct buf *out)
 			 "other "
 			 "machines are asked for (approvals)\n",
 			 w->s->project);
+		if (sets_up(w))
+			buf_adds(out, ".agents/setup is not run: this is your own directory\n");
 		return;
 	}
 	if (!repo_head(w->s->project, &h, NULL) && h.uncommitted)
@@ -305,6 +373,7 @@ int prepare_step(struct worker *w, struct err *err)
 		CLEAN_FREE char *path = worker_clone_path(w, w->env);
 		killpoint("prepare.clone");
 		rc = make_clone(w, path, w->s->base_commit, err);
+		rc = rc ? rc : set_up(w, path, err);
 		if (!rc) {
 			struct ready r = {.clone = path};
 			not_carried(w, &r.lacks);

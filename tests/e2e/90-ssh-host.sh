@@ -84,6 +84,24 @@ within 60 nothing_runs || not_ok "down ends what runs there"
 echo 'destroy force' >"$S/box/ctl"
 within 60 test ! -e "$T/state/berthfs/sandboxes/1" || not_ok "destroy"
 equal "destroy leaves nothing there" "$(ls -A "$F")" ""
+
+# ---- a project that has to be set up: in the session's own clone
+mkdir "$P/.agents"
+echo "echo setting up; [ -e $T/allow ] || { echo it is broken; exit 3; }; echo 'ran there' >>made" >"$P/.agents/setup"
+git -C "$P" add .agents && git -C "$P" commit -qm setup
+printf '%s\n' '{"tools":[{"name":"bash","input":{"command":"cat made"}}]}' '{"text":"set up"}' >"$T/setup.script"
+(cd "$P" && printf -- '---\nsandbox: ssh:far\nmodel: script:%s\n---\nhi\n' "$T/setup.script" >"$S/new/set")
+broken() { grep -q '^failed: setting the project up failed' "$S/set/status"; }
+check "a setup that fails fails the session" within 60 broken
+contains "log has its last words" "$(cat "$S/set/log")" ".agents/setup: it is broken"
+touch "$T/allow"
+echo retry >"$S/set/ctl"
+equal "retry runs it again" "$(timeout 120 cat "$S/set/wait/reply")" "set up"
+contains "in the clone" "$(cat "$S/set/transcript")" "ran there"
+timeout 60 cat "$S/set/wait/idle" >/dev/null
+echo 'destroy force' >"$S/set/ctl"
+within 60 test ! -e "$T/state/berthfs/sandboxes/2" || not_ok "destroy"
+
 printf -- '---\nsandbox: ssh:-oProxyCommand=touch\n---\nhi\n' >"$S/new/bad" 2>/dev/null && not_ok "an option is no host"
 contains "an option is no host" "$(cat "$M/error")" "needs a host"
 stop

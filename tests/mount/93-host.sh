@@ -5,6 +5,7 @@
 have jq || { skip all "no jq"; exit 0; }
 mkdir "$P/.agents"
 echo '{"checks":[{"name":"here","command":"test -f new.txt && pwd -P"}]}' >"$P/.agents/project.json"
+echo "echo ran >$T/ran" >"$P/.agents/setup"
 (cd "$P" && git add -A && git commit -q -m checks && git init -q --bare "$T/up.git" && git remote add origin "$T/up.git" && git push -q origin main)
 echo "not committed" >"$P/draft.txt"
 tool() { jq -nc --arg c "$1" '{tools:[{name:"bash",input:{command:$c}}]}'; }
@@ -27,6 +28,8 @@ before=$(git -C "$P" rev-parse HEAD)
 check "it is prepared and runs" idle
 equal "its sandbox" "$(cat "$S/a/sandbox")" "host running"
 contains "log says what that means" "$(cat "$S/a/log")" "on this machine as you, in $P itself, without any isolation"
+contains "and that nothing is set up" "$(cat "$S/a/log")" ".agents/setup is not run: this is your own directory"
+check "nor is it" [ ! -e "$T/ran" ]
 said=$(jq -r 'select(.kind == "tool_result") | .text // .output // .content' "$S/a/transcript.jsonl" 2>/dev/null || cat "$S/a/transcript")
 [ -n "$said" ] || said=$(cat "$S/a/transcript")
 contains "commands run in the project itself" "$said" "$(cd "$P" && pwd -P)"
