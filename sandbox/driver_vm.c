@@ -460,14 +460,19 @@ static int destroy(const struct paths *paths, int64_t id, struct err *err)
 {
 	CLEAN_FREE char *folder = vm_folder(paths, id);
 	CLEAN_FREE char *socket = sandbox_socket(paths, id);
-	if (!file_exists(folder))
-		return 0;
-	kill_vm(paths, id);
-	if (!vm_lock_free(paths, id, STATUS_MS))
-		return err_set(err, EBUSY, "the VM %lld cannot be ended: another process holds its disk",
-			       (long long)id);
-	unlink(socket);
-	return dir_remove(folder, err);
+	int64_t end = clock_mono_ms() + STATUS_MS;
+	/* A keeper whose starter has given up may begin meanwhile: it puts files into the folder until it sees that. */
+	while (file_exists(folder)) {
+		kill_vm(paths, id);
+		if (!vm_lock_free(paths, id, STATUS_MS))
+			return err_set(err, EBUSY, "the VM %lld cannot be ended: another process holds its disk",
+				       (long long)id);
+		unlink(socket);
+		int rc = dir_remove(folder, err);
+		if (rc && (rc != -ENOTEMPTY || clock_mono_ms() > end))
+			return rc;
+	}
+	return 0;
 }
 
 static int save(const struct paths *paths, int64_t id, const char *to, bool *alone, struct err *err)

@@ -451,7 +451,8 @@ static void finish(struct keeper *k, const struct options *o)
 	log_info("the VM has ended: %s", k->ended);
 	unlink(k->socket);
 	unlink(pid);
-	file_write(ended, line, strlen(line), 0600, NULL);
+	if (!folder_gone(k))
+		file_write(ended, line, strlen(line), 0600, NULL);
 	clients_accept(k); /* those that were just connecting */
 	clients_phase(k);
 	clients_release(k);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # A sandbox that belongs to an enemy: after a crash of the daemon an enemy listens in the place of the tool daemon. The
 # session can still be stopped and destroyed, the daemon ended, and neither the tree nor other sessions wait for it.
+# time limit: 900 s
 . "$(dirname "$0")/../lib.sh"
 HOSTILE=${HOSTILE:-$(dirname "$BERTHFS")/tests/hostile}
 printf '{"text":"one","tools":[{"name":"bash","input":{"command":"sleep 300"}}]}\n{"text":"first answer"}\n' >"$T/script"

@@ -1,5 +1,6 @@
 #!/bin/sh
 # The engine killed at its named points and at random times (ROUNDS, default 50); crash.c has the oracle.
+# time limit: 900 s
 root=$(cd "$(dirname "$0")/../.." && pwd)
 program=$(dirname "${BERTHFS:-$root/build/berthfs}")/tests/crash
 [ -x "$program" ] || { echo "skip 10-engine: no program at $program; build first"; exit 0; }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # kill -9 of the daemon on a real mount: while preparing, during a turn, during a long command, and during each step of a
 # ship. After `berthfs mount` again every message is answered once, the command ran once and its output is complete, the
-# ship ends. KIND=vm, container: the same with those.
+# ship ends. KIND=vm, container: the same with those. time limit: 900 s
 . "$(dirname "$0")/../lib.sh"
 [ "${KIND:-dir}" = dir ] || use_image "$KIND"
 

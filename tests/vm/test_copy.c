@@ -1,5 +1,5 @@
 /* Copies of a real VM's disk: while somebody works in it, as a snapshot, back from it, and for a second VM, which is a
- * machine of its own. Needs QEMU and (made if missing) a base image. */
+ * machine of its own. Needs QEMU and (made if missing) a base image. time limit: 900 s */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* A real VM that is paused and goes on: what runs in it, its clock, who may connect when, and what dies at which
- * moment. Needs QEMU and (made if missing) a base image; takes about a minute. */
+ * moment. Needs QEMU and (made if missing) a base image; takes about a minute. time limit: 900 s */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

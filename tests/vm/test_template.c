@@ -1,5 +1,5 @@
 /* Real VMs that are saved as templates, and VMs that start from those. Needs QEMU and a base image; takes about half a
- * minute. */
+ * minute. time limit: 900 s */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Real VMs: booting, what is in them, and what happens when something dies. Needs QEMU and (made if missing) a base
- * image; takes about a minute and a half. */
+ * image; takes about a minute and a half. time limit: 900 s */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

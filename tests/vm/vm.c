@@ -136,7 +136,7 @@ int shell(int64_t id, const char *line, struct buf *out)
 	struct err err = ERR_INIT;
 	CLEAN_FREE char *job = xasprintf("shell.%d.%d", (int)getpid(), ++serial);
 	struct env_exec exec = {
-		.job = job, .argv = (const char *const[]){"/bin/bash", "-c", line, NULL}, .timeout_ms = 60000};
+		.job = job, .argv = (const char *const[]){"/bin/bash", "-c", line, NULL}, .timeout_ms = 240000};
 	buf_reset(out);
 	int rc = env_open(&here.paths, "vm", id, NULL, &env, &err);
 	if (!rc)
