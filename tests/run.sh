@@ -275,10 +275,11 @@ suite_sanitize() {
 		export ASAN_OPTIONS=$report:detect_stack_use_after_return=1:fast_unwind_on_malloc=0
 		export UBSAN_OPTIONS=$report:halt_on_error=1:print_stacktrace=1
 		export TSAN_OPTIONS=$report:second_deadlock_stack=1
+		[ $kind = tsan ] || export SOAK="${SOAK:-600}"
 		programs unit "build-$kind"
 		scripts mount
 		drain
-		unset BERTHFS
+		unset BERTHFS SOAK
 	done
 	label= slower= jobs=$most
 }
