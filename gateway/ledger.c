@@ -174,8 +174,7 @@ int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 	if (rc)
 		return rc;
 	rc = still_ours(l, err);
-	if (!l->caller)
-		ledger_room(l);
+	ledger_room(l);
 	bool table = asked || ledger_pending_due(l) || dropping(l);
 	if (!rc && table)
 		rc = ledger_pending_write(l, err);
@@ -314,8 +313,8 @@ static bool free_for_caller(struct ledger *l)
 	bool empty = !l->in.head;
 	pthread_mutex_unlock(&l->in.lock);
 	return empty && !l->late && !l->shown.failing && !atomic_load(&l->sync_each) && !l->each &&
-	       !atomic_load(&l->sync.rest) && atomic_load(&l->sync.pages) < LEDGER_WAL_PAGES && !ledger_room_due(l) &&
-	       !checkpoint_due(l, false, CALLERS) && !ledger_pending_due(l) && !dropping(l) && now >= l->slow_until &&
+	       atomic_load(&l->sync.pages) < LEDGER_WAL_PAGES && !checkpoint_due(l, false, CALLERS) &&
+	       !ledger_pending_due(l) && !dropping(l) && now >= l->slow_until &&
 	       (now >= l->shy_until || !atomic_load(&l->sync.syncing));
 }
 

@@ -16,9 +16,10 @@
 
 #define PAGE	   4096
 #define ROOM_FROM  128 /* pages of the log: before that little is written anyway */
-#define ROOM_AHEAD 256 /* that the file is longer at least */
-#define ROOM_STEP  512 /* and that it grows by */
-#define ROOM_MAX   4096
+#define ROOM_AHEAD 512 /* that the file is longer */
+#define ROOM_LEAST 64  /* at least, while the disk is at it */
+#define ROOM_STEP  128 /* and that it grows by */
+#define ROOM_MAX   (LEDGER_WAL_PAGES + 1024)
 
 static const char schema[] = "CREATE TABLE IF NOT EXISTS records(seq INTEGER PRIMARY KEY, off INTEGER NOT NULL,"
 			     " line TEXT NOT NULL, hash TEXT NOT NULL, aside BLOB);"
@@ -36,36 +37,29 @@ static const char *const sql[STATEMENTS] = {
 	[DROP] = "DELETE FROM records WHERE seq < ? AND seq < (SELECT min(seq) FROM records) + ?",
 };
 
-/* A commit has made the log so many pages long. The other thread copies it into the database, but commits go on
- * meanwhile: the rest is copied here, where none can come, so that the log begins anew. */
+/* A commit has made the log so many pages long. The other thread copies it into the database, but all of it only when
+ * no commit comes meanwhile: if none ever does, the rest is copied here, so that the log begins anew. All wait for the
+ * disk then, so it is done for many pages at once. */
 static int on_commit(void *arg, sqlite3 *db, const char *name, int pages)
 {
 	struct ledger *l = arg;
 	atomic_store(&l->sync.pages, pages);
-	if (l->caller)
-		return SQLITE_OK;
-	bool rest = atomic_exchange(&l->sync.rest, false) && pages >= LEDGER_COPY_PAGES;
-	if (rest || pages >= LEDGER_WAL_PAGES)
+	if (pages >= LEDGER_WAL_PAGES && !l->caller)
 		sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 	return SQLITE_OK;
 }
 
 /* The log's file is longer than what is in it. Where it grows with each commit, the disk has to note that at each sync,
- * and commits wait for it meanwhile. */
-bool ledger_room_due(const struct ledger *l)
-{
-	int pages = atomic_load(&l->sync.pages);
-	return pages >= ROOM_FROM && pages + ROOM_AHEAD > l->room && l->room < ROOM_MAX;
-}
-
+ * and commits wait for it meanwhile; so it is not made longer during one, as long as there is some room. */
 void ledger_room(struct ledger *l)
 {
 	static const char zeros[PAGE * 16];
 	sqlite3_file *f = NULL;
 	sqlite3_int64 size = 0;
-	if (!ledger_room_due(l))
+	int pages = atomic_load(&l->sync.pages), to = pages + ROOM_AHEAD + ROOM_STEP;
+	if (pages < ROOM_FROM || l->room >= ROOM_MAX ||
+	    l->room - pages >= (atomic_load(&l->sync.syncing) ? ROOM_LEAST : ROOM_AHEAD))
 		return;
-	int to = atomic_load(&l->sync.pages) + ROOM_AHEAD + ROOM_STEP;
 	sqlite3_int64 want = (sqlite3_int64)to * (PAGE + 24) + 32;
 	l->room = to; /* if there is none the log grows as it is written */
 	if (sqlite3_file_control(l->db, NULL, SQLITE_FCNTL_JOURNAL_POINTER, &f) || !f || !f->pMethods ||

@@ -45,7 +45,6 @@ struct ledger_sync {
 	char *checkpoint;	      /* text to be written to a file, or NULL */
 	atomic_bool syncing;	      /* the disk is at it: a write may have to wait */
 	atomic_int pages;	      /* of the log, as of the last commit */
-	atomic_bool rest;	      /* most of the log is copied: the thread that writes copies the rest */
 	int copied;		      /* of them, those that are in the database; the thread's */
 	atomic_uint_fast64_t drop_to; /* the writer may delete records below it: they are in a segment */
 };
@@ -121,7 +120,6 @@ int ledger_exec(struct ledger *l, const char *text, struct err *err);
 int ledger_fail(struct ledger *l, struct err *err); /* words for the database's last error */
 int ledger_set_sync(struct ledger *l, struct err *err);
 void ledger_show(struct ledger *l, bool failing);
-bool ledger_room_due(const struct ledger *l);
 void ledger_room(struct ledger *l); /* within a transaction: gives the log's file room */
 void *ledger_writer(void *arg);	    /* the thread */
 void ledger_pending_note(struct ledger *l, const struct ledger_record *list); /* they are committed */

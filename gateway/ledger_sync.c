@@ -89,11 +89,8 @@ static void copy(struct ledger_sync *s, sqlite3 *db)
 		s->copied = 0;
 	if (pages - s->copied < LEDGER_COPY_PAGES)
 		return;
-	if (sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &all, &copied))
-		return;
-	s->copied = copied;
-	/* Commits went on meanwhile: without a pause of theirs the log would never begin anew */
-	atomic_store(&s->rest, true);
+	if (!sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &all, &copied))
+		s->copied = copied;
 }
 
 static void sync_once(struct ledger_sync *s, sqlite3 *db, int wal_fd)

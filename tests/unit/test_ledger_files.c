@@ -86,7 +86,7 @@ TEST(ledger_log_begins_anew_without_a_pause)
 	int anew = 0, before = 0, longer = 0;
 	struct ledger_head h = {0};
 	CHECK_INT(open_box(&b, dir, 0, false), 0);
-	for (int64_t end = clock_mono_ms() + 120000; anew < 3 && clock_mono_ms() < end && !check_failed;) {
+	for (int64_t end = clock_mono_ms() + 120000; !anew && clock_mono_ms() < end && !check_failed;) {
 		struct ledger_record *r = ledger_record_new("decision");
 		CHECK_INT(ledger_write(b.l, r) ? 0 : ledger_append_wait(b.l, r, &b.err), 0);
 		ledger_record_free(r);
@@ -99,7 +99,7 @@ TEST(ledger_log_begins_anew_without_a_pause)
 			ledger_head(b.l, &h);
 		}
 	}
-	CHECK(anew >= 3 && longer);
+	CHECK(anew && longer);
 	close_box(&b);
 	CHECK_INT(check_dir(dir, NULL, &out), 0);
 	CHECK_INT(open_box(&b, copy, 0, false), 0);
