@@ -33,8 +33,11 @@ static inline int box_processes(int memory_mib)
 #define BOX_DISK_MIB 20480
 /* What the program inside hears over that socket later: the container takes more of the disk than it may, or no longer.
  */
-#define BOX_FULL  "full"
-#define BOX_ROOM  "room"
+#define BOX_FULL "full"
+#define BOX_ROOM "room"
+/* It may ask whether that still is so, and hears BOX_STILL if it is. */
+#define BOX_LOOK  "look"
+#define BOX_STILL "still"
 #define BOX_READY "ok" /* what the program inside sends with its listening socket; anything else are words */
 
 /* ---- box_jail.c: bubblewrap's command line ---- */
@@ -76,7 +79,7 @@ void box_limits_release(struct box_limits *l);
 struct box_disk {
 	const char *root; /* the folder that grows */
 	const char *base; /* a folder that it began as a copy of, or NULL */
-	int tell;	  /* a socket of packets: BOX_FULL and BOX_ROOM are sent there */
+	int tell;	  /* a socket of packets: BOX_FULL and the like */
 	uint64_t limit;	  /* bytes */
 };
 /* Starts a process that looks after it and ends with the caller, which must have one thread: its pid, or -1. */

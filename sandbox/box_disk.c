@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -151,27 +152,27 @@ static void tell(const struct meter *m, const char *word)
 	send(m->d->tell, word, strlen(word), MSG_NOSIGNAL);
 }
 
-static void look(struct meter *m)
+/* asked: an answer is waited for. */
+static void look(struct meter *m, bool asked)
 {
 	int64_t now = clock_mono_ms();
 	uint64_t free_now = available(m->d->root), used;
-	if (!is_due(m, now, free_now))
+	if (!asked && !is_due(m, now, free_now))
 		return;
 	int rc = add_up(m->d->root, &used);
 	int64_t end = clock_mono_ms();
 	m->took_ms = end - now;
-	if (rc)
-		return;
-	m->walked_ms = end;
-	m->available = free_now;
-	m->used = used > m->base ? used - m->base : 0;
-	bool full = m->used > m->d->limit;
-	if (full && (!m->full || m->used > m->told + GROWTH)) {
-		m->told = m->used;
-		tell(m, BOX_FULL);
-	} else if (!full && m->full) {
-		tell(m, BOX_ROOM);
+	if (!rc) {
+		m->walked_ms = end;
+		m->available = free_now;
+		m->used = used > m->base ? used - m->base : 0;
 	}
+	bool full = rc ? m->full : m->used > m->d->limit;
+	bool more = full && (!m->full || m->used > m->told + GROWTH);
+	if (more)
+		m->told = m->used;
+	if (more || asked || m->full != full)
+		tell(m, more ? BOX_FULL : full ? BOX_STILL : BOX_ROOM);
 	m->full = full;
 }
 
@@ -201,9 +202,13 @@ static void watch(const struct box_disk *d, pid_t keeper)
 		return;
 	if (d->base && add_up(d->base, &m.base))
 		m.base = 0;
-	for (;;) {
-		look(&m);
-		clock_sleep_ms((int)next_ms(&m));
+	for (bool asked = false;;) {
+		char word[16];
+		look(&m, asked);
+		struct pollfd p = {.fd = tell_fd, .events = POLLIN};
+		asked = poll(&p, 1, (int)next_ms(&m)) > 0;
+		if (asked && recv(tell_fd, word, sizeof word, MSG_DONTWAIT) <= 0)
+			return; /* what was inside has ended */
 	}
 }
 

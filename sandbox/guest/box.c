@@ -31,7 +31,8 @@
 
 struct box {
 	int listen, keeper, lock;
-	int stop; /* eventfd */
+	int stop;   /* eventfd */
+	bool alone; /* nobody measures the disk any more */
 	struct tools *tools;
 };
 
@@ -76,6 +77,12 @@ static void limits(int processes, int mib, int disk_mib)
 	lower(RLIMIT_SIGPENDING, 16384);
 }
 
+static void ask_keeper(void *arg)
+{
+	const struct box *b = arg;
+	send(b->keeper, BOX_LOOK, strlen(BOX_LOOK), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 static int net_listen(struct err *err)
 {
 	struct sockaddr_in a = {
@@ -112,7 +119,12 @@ static int begin(struct box *b, struct err *err)
 	snprintf(url, sizeof url, "http://127.0.0.1:%d", NET_PORT);
 	struct tools_config config = {.url = url,
 				      .busy = BUSY_FOLDER,
-				      .jobs = {.folder = JOBS, .home = GUEST_HOME, .path = GUEST_PATH, .user = "agent"},
+				      .jobs = {.folder = JOBS,
+					       .home = GUEST_HOME,
+					       .path = GUEST_PATH,
+					       .user = "agent",
+					       .ask_disk = ask_keeper,
+					       .arg = b},
 				      .shutdown = on_shutdown,
 				      .arg = b};
 	CLEAN_FD int net = net_listen(err);
@@ -125,15 +137,16 @@ static int begin(struct box *b, struct err *err)
 	return rc;
 }
 
-/* What the keeper has to say of the disk. It does not look after that any more: the socket is at its end. */
+/* What there is to be said of the disk. */
 static void hear_keeper(struct box *b)
 {
 	char word[16] = "";
 	ssize_t n = recv(b->keeper, word, sizeof word - 1, MSG_DONTWAIT);
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		fd_close(&b->keeper);
-	else if (!strcmp(word, BOX_FULL) || !strcmp(word, BOX_ROOM))
-		jobs_full(tools_jobs(b->tools), !strcmp(word, BOX_FULL));
+	b->alone = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+	if (b->alone)
+		jobs_disk(tools_jobs(b->tools), false, false);
+	else if (n > 0)
+		jobs_disk(tools_jobs(b->tools), strcmp(word, BOX_ROOM) != 0, !strcmp(word, BOX_FULL));
 }
 
 static void serve(struct box *b)
@@ -141,7 +154,7 @@ static void serve(struct box *b)
 	for (;;) {
 		struct pollfd p[3] = {{.fd = b->listen, .events = POLLIN},
 				      {.fd = b->stop, .events = POLLIN},
-				      {.fd = b->keeper, .events = POLLIN}};
+				      {.fd = b->alone ? -1 : b->keeper, .events = POLLIN}};
 		if (poll(p, 3, -1) < 0 && errno != EINTR)
 			return;
 		if (p[1].revents)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/base/fd.h"
@@ -17,6 +18,8 @@
 #include "job_run.h"
 #include "kept.h"
 #include "proc.h"
+
+#define ASK_S 10 /* adding up takes that long where there are millions of files */
 
 bool job_id_ok(const char *id)
 {
@@ -159,6 +162,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **out, struct err *er
 	pthread_mutex_init(&jobs->lock, NULL);
 	pthread_mutex_init(&jobs->starting, NULL);
 	pthread_cond_init(&jobs->forked, NULL);
+	pthread_cond_init(&jobs->disk, NULL);
 	pthread_cond_init(&jobs->thread_gone, NULL);
 	list_init(&jobs->all);
 	list_init(&jobs->watches);
@@ -199,27 +203,40 @@ void jobs_stop(struct jobs *jobs)
 	pthread_mutex_unlock(&jobs->lock);
 }
 
-void jobs_full(struct jobs *jobs, bool full)
+/* ---- the disk ---- */
+
+void jobs_disk(struct jobs *jobs, bool full, bool end)
 {
 	CLEAN_FREE char *mark = xasprintf("%s%s/", JOB_MARK, jobs->config.folder);
 	pthread_mutex_lock(&jobs->lock);
 	jobs->full = full;
+	jobs->disks++;
+	pthread_cond_broadcast(&jobs->disk);
 	list_each (pos, &jobs->all) {
 		struct job *job = list_entry(pos, struct job, link);
-		if (full && job->now.state == ENV_JOB_RUNNING)
+		if (end && job->now.state == ENV_JOB_RUNNING)
 			job->now.full = true;
 	}
 	pthread_mutex_unlock(&jobs->lock);
-	if (full)
+	if (end)
 		proc_kill_below_self(mark);
 }
 
-bool jobs_are_full(struct jobs *jobs)
+bool jobs_have_room(struct jobs *jobs)
 {
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ASK_S;
 	pthread_mutex_lock(&jobs->lock);
-	bool full = jobs->full;
+	unsigned seen = jobs->disks;
+	if (jobs->full && jobs->config.ask_disk)
+		jobs->config.ask_disk(jobs->config.arg);
+	while (jobs->full && jobs->config.ask_disk && jobs->disks == seen &&
+	       !pthread_cond_timedwait(&jobs->disk, &jobs->lock, &until))
+		;
+	bool room = !jobs->full;
 	pthread_mutex_unlock(&jobs->lock);
-	return full;
+	return room;
 }
 
 /* ---- start ---- */
@@ -247,6 +264,7 @@ static int start_new(struct jobs *jobs, const struct env_exec *exec, struct err 
 {
 	struct job *job = job_new(jobs, exec->job);
 	job->now.state = ENV_JOB_RUNNING;
+	jobs_have_room(jobs); /* else what it may do is known, and job_launch() sees to it */
 	int rc = make_files(job, err);
 	if (!rc)
 		rc = job_launch(job, exec, err);

@@ -36,10 +36,12 @@ struct jobs_config {
 	bool drop;	    /* run as uid and gid (needs root) */
 	uid_t uid;
 	gid_t gid;
-	const char *user;	    /* LOGNAME and USER, or NULL */
-	const char *user_home;	    /* HOME where that is not `home`, or NULL */
-	const char *const *environ; /* below all else in the environment of jobs, or NULL; not copied */
-	const char *cgroup;	    /* a cgroup v2 folder in which each job gets a group of its own, or NULL */
+	const char *user;	     /* LOGNAME and USER, or NULL */
+	const char *user_home;	     /* HOME where that is not `home`, or NULL */
+	const char *const *environ;  /* below all else in the environment of jobs, or NULL; not copied */
+	void (*ask_disk)(void *arg); /* has jobs_disk() called soon; NULL: it is never called. Any thread */
+	void *arg;
+	const char *cgroup; /* a cgroup v2 folder in which each job gets a group of its own, or NULL */
 };
 
 /* Takes over the folder. What an earlier process left running in it is ended, and those jobs are LOST. The strings of
@@ -58,11 +60,12 @@ int jobs_set_environ(struct jobs *jobs, const char *const *pairs, struct err *er
 bool jobs_has_environ(struct jobs *jobs); /* whether one was set */
 /* That environment, with LANG, for a program that is no job; NULL-terminated, malloc'd like its entries. */
 char **jobs_environ(struct jobs *jobs);
-/* There is more on this sandbox's disk than there may be, or no longer. Full: all that runs below this process is
- * ended, and jobs that start later cannot make any file longer, so that all they can do is remove some. Blocks while
- * the processes end. */
-void jobs_full(struct jobs *jobs, bool full);
-bool jobs_are_full(struct jobs *jobs);
+/* How much is on this sandbox's disk: more than there may be, or not. While it is, jobs that start cannot make any file
+ * longer, so that all they can do is remove some. end: all that runs below this process is ended; blocks while it does.
+ */
+void jobs_disk(struct jobs *jobs, bool full, bool end);
+/* Whether files may be written. If they might not, it is asked for how it is now, and waited for that. */
+bool jobs_have_room(struct jobs *jobs);
 /* A child was forked by someone else in this process: it is reaped here, too. */
 void jobs_forked(struct jobs *jobs);
 int jobs_kill(struct jobs *jobs, const char *id, struct err *err);

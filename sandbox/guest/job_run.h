@@ -45,7 +45,9 @@ struct jobs {
 	struct list all, watches;
 	int threads; /* job threads that live */
 	bool stopping;
-	bool full;   /* jobs.h: jobs_full() */
+	bool full;	/* job.h: jobs_disk() */
+	unsigned disks; /* how often that was called */
+	pthread_cond_t disk;
 	char **base; /* environment of all jobs, NULL-terminated, or NULL */
 	char ended[JOB_ENDED][65];
 	size_t n_ended;

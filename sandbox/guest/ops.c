@@ -206,7 +206,7 @@ static bool wants_parents(const struct wire_msg *m)
 
 static int has_room(struct conn *c, struct err *err)
 {
-	return jobs_are_full(c->jobs) ? err_set(err, ENOSPC, "%s", ENV_FULL) : 0;
+	return jobs_have_room(c->jobs) ? 0 : err_set(err, ENOSPC, "%s", ENV_FULL);
 }
 
 static int op_append(struct conn *c, const struct wire_msg *m, struct err *err)

@@ -23,7 +23,7 @@ contains "nothing can be written" "$(inside 'echo x >new')" "File too large"
 contains "nor sent in" "$(box put 7 "$ROOT/meson.build" new 2>&1)" "the sandbox's disk is full"
 equal "what is there can be read" "$(inside 'wc -c <a')" 40000000
 check "and be removed" inside 'rm b new'
-check "then it goes on" within 60 goes_on
+check "then it goes on at once" goes_on
 check "and is sent to" box put 7 "$ROOT/meson.build" new
 contains "no file can be longer than all of it" "$(inside 'truncate -s 1G huge; echo $?')" 153
 out=$(inside 'mkdir closed; head -c 40000000 /dev/urandom >closed/c; chmod 000 closed; sleep 600')
@@ -33,7 +33,7 @@ check "it starts again" box up 7 "$T/gateway.sock"
 refused() { inside 'echo x >/tmp/x' | grep -q "too large"; }
 check "and is as full as before" within 60 refused
 check "until the folder goes" inside 'chmod 700 closed; rm -r closed'
-check "then it goes on again" within 60 goes_on
+check "then it goes on again" goes_on
 box destroy 7
 equal "nothing of it is left" "$(ls "$XDG_STATE_HOME/berthfs/sandboxes")" ""
 
@@ -53,13 +53,12 @@ start || exit 1
 equal "a session goes on" "$(timeout 300 cat "$S/s/wait/reply")" first
 for file in transcript error log; do contains "$file says it" "$(cat "$S/s/$file")" "the sandbox's disk is full"; done
 contains "error says what can be done" "$(cat "$S/s/error")" "sandbox.disk"
-equal "once" "$(grep -c 'disk is full' "$S/s/error")" 1
 contains "the tool write says it" "$(grep -A 3 'x.txt' "$S/s/transcript")" "disk is full"
 contains "and files can be removed" "$(cat "$S/s/transcript")" removed
 timeout 300 cat "$S/s/wait/idle" >/dev/null
-check "then there is room" within 60 box run 1 'echo x >/tmp/x'
+equal "what was committed before has come over" "$(git -C "$P" show sandbox/1:kept.txt)" kept
 echo more >>"$S/s/input"
 equal "its next message" "$(timeout 300 cat "$S/s/wait/reply")" second
 contains "is worked on" "$(cat "$S/s/transcript")" written
 timeout 300 cat "$S/s/wait/idle" >/dev/null
-equal "what was committed before is there" "$(git -C "$P" show sandbox/1:kept.txt)$(git -C "$P" show sandbox/1:more.txt)" keptmore
+equal "and comes over" "$(git -C "$P" show sandbox/1:more.txt)" more
