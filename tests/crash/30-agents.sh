@@ -181,6 +181,27 @@ new quiet 'cat >/dev/null' "Hello."
 check "a command that says nothing" idle quiet
 equal "is answered, and said so" "$(cat "$S/quiet/wait/reply")" "(no output)"
 
+# ---- its run is streamed and checked like any other
+mkdir -p "$P/.agents"
+echo '{"checks":[{"name":"there","command":"test -s b"},{"name":"three","command":"grep -q 3 b || { echo it is $(cat b); false; }"}]}' >"$P/.agents/project.json"
+git -C "$P" add . && git -C "$P" commit -qm checks
+new seen "echo one; until [ -e $T/go ]; do sleep 0.05; done; echo two; echo 2 >b; git add b; git commit -qm b" "Hello."
+within 100 status_is seen '^running' || not_ok "seen: it works"
+timeout 300 cat "$S/seen/wait/live" >"$T/live" &
+own $!
+live=$!
+check "what it says is shown while it works" within 100 grep -q one "$T/live"
+if grep -q two "$T/live"; then not_ok "and nothing else"; else ok "and nothing else"; fi
+touch "$T/go"
+check "it becomes idle" idle seen
+wait $live
+equal "all of it was shown" "$(cat "$T/live")" "one
+two"
+head=$(git -C "$P" rev-parse "sandbox/$(cat "$S/seen/id")" | cut -c 1-12)
+equal "the project's checks have run on its commit" "$(grep -P '^(pass|fail|error|stale)\t' "$S/seen/checks" | cut -f 1,3-)" "pass	there	$head
+fail	three	$head"
+contains "with what they say" "$(cat "$S/seen/checks")" "it is 2"
+
 # ---- what is refused
 refused() { # NAME AGENT LINES WORDS
 	if (cd "$P" && printf -- '---\nagent: %s\n%s---\nx\n' "$2" "$3" >"$S/new/no") 2>/dev/null; then
