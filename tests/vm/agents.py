@@ -80,7 +80,7 @@ seen = []
 def model(c, r):
     seen.append(r)
     n = len(seen)
-    told = "echo line-%d >>b && git add b && git commit -qm 'work %d' && echo did-%d" % (n, n, n)
+    told = "echo line-%d >>b && git add b && git commit -qm 'work %d' && echo did-%d%s" % (n, n, n, "; sleep 5" if n == 2 else "")
     return up.reply(c, 200, json.dumps({"type": "message", "role": "assistant", "content": [{"type": "text", "text": told}], "stop_reason": "end_turn",
                                         "usage": {"input_tokens": 10, "output_tokens": 5}}).encode())
 
@@ -104,8 +104,16 @@ equal("with the key that the gateway has", [r.h.get("x-api-key") for r in seen],
 number = read(W + "/id").strip()
 git = lambda *a: sh("git", "-C", P, *a).stdout.decode()
 equal("its commit is on its branch", git("log", "--format=%s", "sandbox/" + number), "work 1\na\n")
+config = read(M + "/config")
 write(W + "/input", "More, please.\n")
-equal("a second message", (settled(), "did-2" in read(W + "/wait/reply")), ("idle", True))
+check("it works on a second message", within(SLOW, lambda: len(seen) == 2))
+before = len(read(W + "/log"))
+write(M + "/config", config + "idle.pause = 1 s\n")
+equal("which is answered", (settled(), "did-2" in read(W + "/wait/reply")), ("idle", True))
+log = read(W + "/log")[before:]
+check("its VM is not paused while it works", "synced" in log and "paused" not in log.split("synced")[0], log)
+check("and is, once it does not", within(SLOW, lambda: "paused" in read(W + "/sandbox")), read(W + "/log"))
+write(M + "/config", config)
 write(W + "/ship", "\n")
 shipped = read(W + "/wait/shipped")
 check("it is shipped", shipped.startswith("landed main "), shipped, read(W + "/log"))
