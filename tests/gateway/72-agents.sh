@@ -6,4 +6,4 @@ command -v npm >/dev/null || { echo "skip agents: there is no npm on this machin
 [ "$(node -p 'parseInt(process.versions.node)')" -ge 20 ] || { echo "skip agents: they need Node 20"; exit 0; }
 CLIENTS=$(sh ../clients.sh) || { echo "not ok the agents can be installed"; exit 1; }
 export CLIENTS
-KIND=dir exec python3 agents.py
+CARRIED=pi KIND=dir exec python3 agents.py

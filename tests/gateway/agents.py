@@ -1,4 +1,4 @@
-# Sessions whose work is done by an agent of its own in the sandbox (KIND: dir or vm): the real ones from npm (AGENTS,
+# Sessions whose work is done by an agent of its own in the sandbox (KIND: dir, container or vm): the real ones from npm (AGENTS,
 # installed in CLIENTS), through a real mount and a real gateway. The provider is ours.
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -13,7 +13,8 @@ SLOW = int(os.environ.get("SLOW", 600))
 CANARY = "sk-canary-" + base64.b32encode(os.urandom(25)).decode()
 up, gw = Provider(), Instance()
 M, P, S = gw.dir + "/m", gw.dir + "/project", gw.dir + "/m/sessions"
-if KIND == "vm":
+INSIDE = KIND != "dir"  # what it runs has to be put into it
+if INSIDE:
     gw.env["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
 gw.env.update(GIT_CONFIG_GLOBAL=gw.dir + "/gitconfig", GIT_CONFIG_NOSYSTEM="1", PATH=CLIENTS + "/bin:" + os.environ["PATH"])
 for d in (M, P, gw.dir + "/home", gw.dir + "/config/berthfs"):
@@ -63,8 +64,11 @@ MODELS = {"claude": "a/stub-claude", "opencode": "o/stub-opencode", "codex": "r/
 COMMIT = "echo line >>b && git add b && git commit -qm 'work %d' && echo told-$((40+%d))"
 
 
+CARRIED = os.environ.get("CARRIED", "").split()  # agents whose conversations are looked at over restore and `from`
+
+
 class Programs(http.server.SimpleHTTPRequestHandler):
-    """Where a VM without a network card gets a program from: through the gateway, by a name that the policy maps here."""
+    """Where a sandbox without a network card gets a program from: through the gateway, by a name that the policy maps here."""
 
     def __init__(self, *a):
         super().__init__(*a, directory=CLIENTS + "/bin")
@@ -81,15 +85,15 @@ def serve_programs():
 
 
 def install(name):
-    """The session's VM with the program in it, by a command of the session's own engine."""
+    """The session's sandbox with the program in it, by a command of the session's own engine."""
     script = gw.dir + "/install"
-    command = "set -e; ls /sys/class/net; curl -sSf -o /tmp/p http://programs.test/%s; chmod +x /tmp/p; sudo mv /tmp/p /usr/local/bin/%s; %s --version" % (name, name, name)
+    command = "set -e; sed -n 's/^ *\\([^ ]*\\):.*/\\1/p' /proc/net/dev; curl -sSf -o /tmp/p http://programs.test/%s; chmod +x /tmp/p; root=sudo; [ -w /usr/local/bin ] && root=; $root mv /tmp/p /usr/local/bin/%s; %s --version" % (name, name, name)
     open(script, "w").write(json.dumps({"tools": [{"name": "bash", "input": {"command": command}}]}) + "\n" + '{"text":"installed"}\n')
     begin = time.monotonic()
     write(S + "/new/" + name, "---\nproject: %s\nmodel: script:%s\nnetwork: registries\n---\nInstall %s.\n" % (P, script, name))
     equal(name + ": it is installed", settled(name), "idle")
     given = next((x for x in entries(name) if x["kind"] == "tool_result"), {"error": True, "text": ""})
-    check(name + ": in a VM with no network card", not given["error"] and given["text"].startswith("lo\n"), given)
+    check(name + ": with no network card", not given["error"] and given["text"].startswith("lo\n"), given)
     print("# %s: %.1f s to boot and install" % (name, time.monotonic() - begin))
     write("%s/%s/settings/network" % (S, name), "none\n")
     write("%s/%s/settings/model" % (S, name), MODELS[name] + "\n")
@@ -109,7 +113,7 @@ def agent(name):
     up.script[model[2:]] = lambda c, r: (up.usual if "count_tokens" in r.target else brain)(c, r)
     begin = time.monotonic()
     skip, text = 0, "Do the work, word-%s-one.\n" % name
-    if KIND == "vm":
+    if INSIDE:
         install(name)
         begin, skip = time.monotonic(), len(entries(name))
         write("%s/%s/input" % (S, name), text)
@@ -135,26 +139,53 @@ def agent(name):
     first = words(brain.seen[-1][1]) + json.dumps(brain.seen[-1][1].get("system", "")) + json.dumps(brain.seen[-1][1].get("instructions", ""))
     check(name + ": it is told what holds here, and AGENTS.md", "```plan" in first.replace("\\n", "\n") and "Speak softly." in first, first[:3000])
 
-    def follow(text, k, what):
+    def follow(text, k, what, session=name, without=(), begin=False):
+        """Another message: what its conversation says then has all that was said before, and nothing of `without`."""
         brain.command, brain.mark, before = COMMIT % (k, k + 1), "told-%d" % (40 + k + 1), len(brain.seen)
-        write("%s/%s/input" % (S, name), text + "\n")
-        equal("%s: %s" % (name, what), settled(name), "idle")
+        if begin:
+            write("%s/new/%s" % (S, session), "---\nfrom: %s\n---\n%s\n" % (name, text))
+        else:
+            write("%s/%s/input" % (S, session), text + "\n")
+        equal("%s: %s" % (name, what), settled(session), "idle")
         said = words(brain.seen[-1][1])
-        check("%s: %s: it remembers" % (name, what), "word-%s-one" % name in said and text in said and "told-42" in said and len(brain.seen) > before, said[-3000:])
+        check("%s: %s: it remembers" % (name, what), "word-%s-one" % name in said and text in said and "told-42" in said and len(brain.seen) > before,
+              said[-3000:], read("%s/%s/log" % (S, session)))
+        check("%s: %s: and nothing else" % (name, what), not [w for w in without if w in said], without, said[-3000:])
         check("%s: %s: and is told what holds once" % (name, what), said.count("```plan") == 1, said.count("```plan"))
-        check("%s: %s: the answer" % (name, what), "told-%d" % (40 + k + 1) in read("%s/%s/wait/reply" % (S, name)), entries(name)[-3:])
+        check("%s: %s: the answer" % (name, what), "told-%d" % (40 + k + 1) in read("%s/%s/wait/reply" % (S, session)), entries(session)[-3:])
+        return said
     follow("Go on, word-two.", 2, "a second message")
     if KIND == "vm":
-        hidden(name)
-        return
+        return hidden(name)
     write("%s/%s/ctl" % (S, name), "down\n")
     check(name + ": its sandbox goes down", within(SLOW, lambda: " down" in read("%s/%s/sandbox" % (S, name))))
     follow("And on, word-three.", 3, "after its sandbox was down")
 
+    # its conversation goes where the disk goes: back, over to another session, and forth again
+    if name not in CARRIED:
+        return
+
+    def ctl(verb, log):
+        write("%s/%s/ctl" % (S, name), verb + "\n")
+        check("%s: %s" % (name, verb), within(SLOW, lambda: log in read("%s/%s/log" % (S, name))) and within(SLOW, lambda: status(name) in ("idle", "down")), read("%s/%s/log" % (S, name)))
+    ctl("snapshot", "snapshot 1: ")
+    follow("Then, word-four.", 4, "after a snapshot")
+    ctl("restore 1", "restored snapshot 1")
+    said = follow("Instead, word-five.", 5, "after a restore", without=["word-four", "told-45"])
+    check(name + ": it has what was said before the snapshot", "word-two" in said and "word-three" in said, said)
+    if INSIDE:  # elsewhere its folder is another one, by which some of them know their conversations
+        said = follow("Beside it, word-six.", 6, "a session that begins as it", session=name + "-2", without=["word-four"], begin=True)
+        check(name + ": it has all that was said there", "word-three" in said and "word-five" in said and "told-46" in said, said)
+        n = read("%s/%s/id" % (S, name + "-2")).strip()
+        log = sh("git", "-C", P, "log", "--format=%s", "sandbox/" + n).stdout.decode()
+        equal(name + ": and its work", log, "work 6\nwork 5\nwork 3\nwork 2\nwork 1\na\n")
+    ctl("restore 2", "restored snapshot 2")
+    said = follow("At last, word-seven.", 7, "after it went forth again", without=["word-five", "word-six"])
+    check(name + ": it has what was undone", "word-four" in said and "told-45" in said, said)
 
 check("a mount", sh(BERTHFS, "mount", M).returncode == 0)
 write(M + "/gateway/keys/canary", CANARY)
-if KIND == "vm":
+if INSIDE:
     programs = serve_programs()
     write(M + "/gateway/policy", read(M + "/gateway/policy") + "egress registries programs.test:80\nmap programs.test 127.0.0.1:%d\n" % programs)
 check("the key is there", within(20, lambda: "canary" in os.listdir(M + "/gateway/keys")))
