@@ -105,13 +105,30 @@ def load():
     return "load %s" % open("/proc/loadavg").read().split()[0]
 
 
+def pid_of(name):
+    return {"nginx": lambda: int(open("/proc/%d/task/%d/children" % (nginx.pid, nginx.pid)).read().split()[0]), "haproxy": lambda: haproxy.pid, "gateway": lambda: gw.pid, "direct": lambda: procs[0].pid}[name]()
+
+
 def cpu(name):
-    pid = {"nginx": lambda: int(open("/proc/%d/task/%d/children" % (nginx.pid, nginx.pid)).read().split()[0]), "haproxy": lambda: haproxy.pid, "gateway": lambda: gw.pid, "direct": lambda: procs[0].pid}[name]()
-    return sum(map(int, open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, open("/proc/%d/stat" % pid_of(name)).read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def run(*args):
     return subprocess.run([LOAD, *map(str, args)], stdout=subprocess.PIPE).stdout.decode().strip()
+
+
+def schedule(name):
+    """Of its main thread, and the provider's: nanoseconds that it ran, and that it was ready and waited for a processor."""
+    return [[int(x) for x in open("/proc/%d/task/%d/schedstat" % (p, p)).read().split()[:2]] for p in (pid_of(name), procs[0].pid)]
+
+
+def rate(p):
+    name = [n for n, q in who if q == p][0]
+    before = schedule(name)
+    text = run("rate", p, token, 1000, 32, 4)
+    n = max(int(number(text, "us")), 1)
+    waits[name] = [(w, (b[0] - a[0]) / n / 1000, (b[1] - a[1]) / n / 1000) for w, a, b in zip((name, "provider"), before, schedule(name))][:1 if name == "direct" else 2]
+    return text
 
 
 def number(text, word):
@@ -153,12 +170,19 @@ if haproxy:
     print("# requests/s over haproxy's: %.2f" % median([g / n for g, n in zip(got["gateway"], got["haproxy"])]))
 bar("requests/s over nginx's", median([g / n for g, n in zip(got["gateway"], got["nginx"])]), 0.3, below=False)
 
-got = rounds(3, lambda p: run("rate", p, token, 1000, 32, 4))
+waits = {}
+got = rounds(5, rate)
 for name, _ in who:
     print("# 1000 requests/s, from the time due: %-8s %s" % (name, " | ".join(got[name])))
+    print("# its last round, us a request: %s" % ", ".join("%s ran %.0f, waited for a processor %.0f" % w for w in waits[name]))
 print("# " + load())
-bar("added latency p50, ms", median([number(g, "p50") - number(d, "p50") for g, d in zip(got["gateway"], got["direct"])]) / 1000, 0.15)
-bar("added latency p99, ms", median([number(g, "p99") - number(d, "p99") for g, d in zip(got["gateway"], got["direct"])]) / 1000, 0.5)
+added = {q: {name: [number(g, q) - number(d, q) for g, d in zip(got[name], got["direct"])] for name, _ in who[1:]} for q in ("p50", "p99")}
+for q in added:
+    for name in added[q]:
+        print("# added latency %s by round, ms: %-8s %s" % (q, name, " ".join("%.3f" % (x / 1000) for x in added[q][name])))
+bar("added latency p50, ms", median(added["p50"]["gateway"]) / 1000, 0.15)
+bar("added latency p99, ms", median(added["p99"]["gateway"]) / 1000, 0.5)
+print("# added latency p99 over nginx's in the same round, ms: %s" % " ".join("%.3f" % ((g - n) / 1000) for g, n in zip(added["p99"]["gateway"], added["p99"]["nginx"])))
 
 got = rounds(3, lambda p: run("first", p, token, 300))
 for name, _ in who:
