@@ -18,6 +18,7 @@ struct account {
 	int64_t running;
 	int rate[WINDOW];
 	int64_t last;	   /* second that rate was last moved to */
+	bool unread;	   /* what it had is not known yet: nothing is let through on it */
 	int64_t active_ms; /* monotonic, of the last begin or end; -1: none */
 	int64_t day_end;   /* a day's: its last second + 1; else 0 */
 };
@@ -40,31 +41,50 @@ void meter_release(struct meter *m)
 
 /* ---- accounts ---- */
 
-static void load(struct meter *m, struct account *a)
+static int read_rows(struct meter *m, const char *text, struct account *a,
+		     void (*row)(struct meter *m, struct account *a, sqlite3_stmt *st))
 {
 	sqlite3_stmt *st;
-	if (!m->db)
-		return;
-	if (!sqlite3_prepare_v2(m->db, "SELECT tokens, nano, bytes FROM spend WHERE key=?", -1, &st, NULL)) {
+	int rc = SQLITE_ERROR;
+	if (!sqlite3_prepare_v2(m->db, text, -1, &st, NULL)) {
 		sqlite3_bind_text(st, 1, a->key, -1, SQLITE_STATIC);
-		if (sqlite3_step(st) == SQLITE_ROW) {
-			a->tokens = sqlite3_column_int64(st, 0);
-			a->nano = sqlite3_column_int64(st, 1);
-			a->bytes = sqlite3_column_int64(st, 2);
-		}
+		sqlite3_bind_int64(st, 2, m->real_ms() / 1000 - WINDOW);
+		while ((rc = sqlite3_step(st)) == SQLITE_ROW)
+			row(m, a, st);
 	}
 	sqlite3_finalize(st);
-	/* Requests of the last minute, from wall time to the clock that cannot jump; from the future count as now */
-	if (!sqlite3_prepare_v2(m->db, "SELECT second, n FROM recent WHERE key=? AND second > ?", -1, &st, NULL)) {
-		int64_t now = m->real_ms() / 1000;
-		sqlite3_bind_text(st, 1, a->key, -1, SQLITE_STATIC);
-		sqlite3_bind_int64(st, 2, now - WINDOW);
-		while (sqlite3_step(st) == SQLITE_ROW) {
-			int64_t ago = now - sqlite3_column_int64(st, 0), at = a->last - (ago > 0 ? ago : 0);
-			a->rate[(at % WINDOW + WINDOW) % WINDOW] += sqlite3_column_int(st, 1);
-		}
-	}
-	sqlite3_finalize(st);
+	return rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+static void on_spend(struct meter *m, struct account *a, sqlite3_stmt *st)
+{
+	a->tokens = sqlite3_column_int64(st, 0);
+	a->nano = sqlite3_column_int64(st, 1);
+	a->bytes = sqlite3_column_int64(st, 2);
+}
+
+/* Requests of the last minute, from wall time to the clock that cannot jump; from the future count as now. */
+static void on_recent(struct meter *m, struct account *a, sqlite3_stmt *st)
+{
+	int64_t ago = m->real_ms() / 1000 - sqlite3_column_int64(st, 0), at = a->last - (ago > 0 ? ago : 0);
+	a->rate[(at % WINDOW + WINDOW) % WINDOW] += sqlite3_column_int(st, 1);
+}
+
+/* All of it or nothing; what was counted meanwhile stays. */
+static int load(struct meter *m, struct account *a)
+{
+	struct account was = {.key = a->key, .last = m->mono_ms() / 1000};
+	a->unread =
+		m->db && (read_rows(m, "SELECT tokens, nano, bytes FROM spend WHERE key=?1 AND ?2", &was, on_spend) ||
+			  read_rows(m, "SELECT second, n FROM recent WHERE key=?1 AND second > ?2", &was, on_recent));
+	if (a->unread)
+		return -EIO;
+	a->tokens += was.tokens;
+	a->nano += was.nano;
+	a->bytes += was.bytes;
+	a->last = was.last;
+	memcpy(a->rate, was.rate, sizeof a->rate);
+	return 0;
 }
 
 static struct account *account(struct meter *m, const char *key, int64_t day_end)
@@ -76,7 +96,6 @@ static struct account *account(struct meter *m, const char *key, int64_t day_end
 	a->key = xstrdup(key);
 	a->day_end = day_end;
 	a->active_ms = -1;
-	a->last = m->mono_ms() / 1000;
 	load(m, a);
 	map_put(&m->accounts, key, a);
 	return a;
@@ -189,6 +208,17 @@ static int64_t room(const struct ask *q, const struct account *a, const int64_t 
 	return most;
 }
 
+/* Without what was used before no limit can be held. */
+static int check_read(struct meter *m, struct hold *h, struct denial *d)
+{
+	for (int s = 0; s < SCOPES; s++) {
+		struct account *a = h->accounts[s];
+		if (a->unread && load(m, a))
+			return deny(d, 503, "meter", "what was used before cannot be read from the ledger's database");
+	}
+	return 0;
+}
+
 static int check_counts(struct meter *m, const struct policy *p, struct hold *h, struct denial *d)
 {
 	for (int s = 0; s < SCOPES; s++) {
@@ -248,7 +278,9 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 	clear_change(change);
 	accounts_of(m, session, project, h);
 	int64_t now = m->mono_ms();
-	int rc = check_counts(m, p, h, d);
+	int rc = check_read(m, h, d);
+	if (!rc)
+		rc = check_counts(m, p, h, d);
 	if (!rc && ask)
 		rc = size_up(m, p, ask, h, d);
 	if (rc)

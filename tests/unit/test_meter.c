@@ -251,6 +251,36 @@ TEST(meter_survives)
 	CHECK_INT(sqlite3_close(db), 0);
 }
 
+/* What was used before cannot be read: nothing is let through until it can. */
+TEST(meter_that_cannot_read)
+{
+	sqlite3 *db;
+	sqlite3_open(":memory:", &db);
+	struct policy *p = limits("limit session tokens 1000\nlimit session requests-per-minute 5\n");
+	struct meter m = fresh(db);
+	struct hold h;
+	struct meter_change c;
+	struct denial d;
+	struct ask q = request(100, 500);
+	for (int i = 0; i < 2; i++) {
+		CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), -EPERM);
+		CHECK_INT(d.status, 503);
+		CHECK_STR(d.rule, "meter");
+		CHECK(!h.open && !*c.keys[0]);
+	}
+	sqlite3_exec(db, "CREATE TABLE spend(key, tokens, nano, bytes); INSERT INTO spend VALUES('s:s', 650, 0, 0)",
+		     NULL, NULL, NULL);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), -EPERM); /* half of it is not enough */
+	CHECK_INT(d.status, 503);
+	meter_charge(&m, "s", "p", 60, &c);
+	sqlite3_exec(db, "CREATE TABLE recent(key, second, n)", NULL, NULL, NULL);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
+	CHECK_INT(h.answer, 1000 - 650 - 60 - 100);
+	meter_release(&m);
+	policy_put(p);
+	CHECK_INT(sqlite3_close(db), 0);
+}
+
 TEST(tokens_survive)
 {
 	sqlite3 *db;
