@@ -22,8 +22,7 @@
 #include "backend/base/mem.h"
 
 #define SESSIONS 20000
-#define BEHIND                                                                                                         \
-	10000 /* notes that the face has not read: changes wait, so that its queue is bounded on a slow machine */
+#define BEHIND	 200 /* notes that the face has not read: then changes wait, or a slow machine would serve no request */
 
 struct backend {
 	const struct paths *paths;
