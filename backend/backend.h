@@ -192,9 +192,9 @@ enum request_kind {
 	REQ_FILE_FIND,	 /* session, name: path below files/ ("": the top) -> file. -ENOENT */
 	REQ_FILE_LIST,	 /* session, name: folder -> out: for each entry `MODE OBJECT NAME` and a NUL, mode in octal */
 	REQ_FILE_READ,	 /* session, name: object of a file, offset, size -> out. -EFBIG: too large to be shown */
-	REQ_CWD,	 /* pid -> name: git checkout that the process stands in, or NULL (never an error) */
+	REQ_CWD,	 /* pid -> name: folder that the process stands in, or NULL (never an error) */
 	REQ_DRAFT,	 /* judge a draft that is being written: text (so far), project (of new/PROJECT, or NULL),
-			    cwd (checkout of the writer, or NULL) -> rc, err. Nothing is created. An unfinished front matter
+			    cwd (folder of the writer, or NULL) -> rc, err. Nothing is created. An unfinished front matter
 			    is judged by its complete lines; a finished one wholly (project, model script, sandbox...). */
 	REQ_CREATE,	 /* the same fields + name -> session: its id. Commits the session and its first message. */
 	REQ_MESSAGE,	 /* session, text -> number: K. Committed when answered. */

@@ -74,6 +74,15 @@ static int registered(struct db *db, const char *name, char **path, struct err *
 	return rc ? rc : end;
 }
 
+/* The checkout around the writer's folder, malloc'd; NULL if it stands in none. */
+static char *checkout_around(struct backend *b, const char *cwd)
+{
+	CLEAN_FREE char *top = NULL;
+	if (!cwd || inside(b->mount, cwd) || repo_discover(cwd, &top, NULL) || inside(b->mount, top))
+		return NULL;
+	return take(top);
+}
+
 /* The project of a new session: front matter, drop box folder, config, or where its writer stands; in that order. */
 static int find_project(struct backend *b, struct db *db, const struct draft *d, const struct request *r,
 			const struct config *c, char **top, struct err *err)
@@ -83,8 +92,8 @@ static int find_project(struct backend *b, struct db *db, const struct draft *d,
 		value = r->project;
 	if (!value && *c->value[CONFIG_PROJECT])
 		value = c->value[CONFIG_PROJECT];
-	if (!value && r->cwd)
-		value = r->cwd;
+	if (!value && (*top = checkout_around(b, r->cwd)))
+		return 0;
 	if (!value)
 		return err_set(err, EINVAL,
 			       "which project? Write it from inside a git checkout, or put `project: ~/path` between "
@@ -225,18 +234,13 @@ static bool draft_run(struct backend *b, struct db *db, struct request *r)
 
 /* ---- the writer's folder ---- */
 
-static bool cwd_run(struct backend *b, struct db *db, struct request *r)
+void clerk_cwd(struct request *r)
 {
 	char link[64], path[PATH_MAX];
 	snprintf(link, sizeof link, "/proc/%d/cwd", r->pid);
 	ssize_t n = readlink(link, path, sizeof path - 1);
-	if (n <= 0)
-		return false;
-	path[n] = 0;
-	char *top = NULL;
-	if (!inside(b->mount, path) && !repo_discover(path, &top, NULL))
-		r->name = top;
-	return false;
+	if (n > 0)
+		r->name = xstrndup(path, (size_t)n);
 }
 
 /* ---- registering ---- */
@@ -345,7 +349,6 @@ static bool template_drop_run(struct backend *b, struct request *r)
 bool clerk_run(struct backend *b, struct db *db, struct request *r)
 {
 	switch ((int)r->kind) {
-	case REQ_CWD: return cwd_run(b, db, r);
 	case REQ_DRAFT:
 	case REQ_CREATE: return draft_run(b, db, r);
 	case REQ_ATTACH: return attach_add(b, r);

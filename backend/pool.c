@@ -1,5 +1,6 @@
-/* Threads for requests that read. Three lanes: texts of the database never wait behind a slow checkout, and neither
- * does what somebody writes behind a crawler of files/. */
+/* Threads for requests that read. Four lanes: texts of the database never wait behind a slow checkout, and neither
+ * does what somebody writes behind a crawler of files/, nor where a writer stands behind what others have written: that
+ * is waited for a moment only, and without it a session has no project. */
 #include "pool.h"
 
 #include <errno.h>
@@ -14,12 +15,13 @@
 #define READERS 2 /* for REQ_READ: memory and page cache, rarely the disk */
 #define CLERKS	3 /* for paths and git, which may hang on a slow disk */
 #define FILERS	2 /* for files/ */
+#define LOOKERS 1 /* for REQ_CWD */
 
 struct pool {
 	struct backend *b;
-	struct queue reads, lookups, filings;
+	struct queue reads, lookups, filings, cwds;
 	struct files *files;
-	pthread_t threads[READERS + CLERKS + FILERS];
+	pthread_t threads[READERS + CLERKS + FILERS + LOOKERS];
 	size_t n;
 };
 
@@ -74,9 +76,23 @@ static void *filer_main(void *arg)
 	return NULL;
 }
 
+static void *looker_main(void *arg)
+{
+	struct pool *p = arg;
+	struct queue_node *node;
+	while ((node = queue_wait(&p->cwds))) {
+		struct request *r = queue_entry(node, struct request, node);
+		clerk_cwd(r);
+		notes_done(p->b->notes, r);
+	}
+	return NULL;
+}
+
 static void *(*main_of(size_t i))(void *)
 {
-	return i < READERS ? reader_main : i < READERS + CLERKS ? clerk_main : filer_main;
+	if (i < READERS)
+		return reader_main;
+	return i < READERS + CLERKS ? clerk_main : i < READERS + CLERKS + FILERS ? filer_main : looker_main;
 }
 
 int pool_start(struct backend *b, struct pool **out, struct err *err)
@@ -86,6 +102,7 @@ int pool_start(struct backend *b, struct pool **out, struct err *err)
 	int rc = queue_init(&p->reads);
 	rc = rc ? rc : queue_init(&p->lookups);
 	rc = rc ? rc : queue_init(&p->filings);
+	rc = rc ? rc : queue_init(&p->cwds);
 	p->files = files_new(b->paths);
 	for (size_t i = 0; i < ARRAY_LEN(p->threads) && !rc; i++) {
 		rc = -pthread_create(&p->threads[i], NULL, main_of(i), p);
@@ -98,7 +115,7 @@ int pool_start(struct backend *b, struct pool **out, struct err *err)
 void pool_push(struct pool *p, struct request *r)
 {
 	static const enum request_kind of_files[] = {REQ_FILE_FIND, REQ_FILE_LIST, REQ_FILE_READ};
-	struct queue *lane = r->kind == REQ_READ ? &p->reads : &p->lookups;
+	struct queue *lane = r->kind == REQ_READ ? &p->reads : r->kind == REQ_CWD ? &p->cwds : &p->lookups;
 	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)
 		if (r->kind == of_files[i])
 			lane = &p->filings;
@@ -112,11 +129,13 @@ void pool_stop(struct pool *p)
 	queue_close(&p->reads);
 	queue_close(&p->lookups);
 	queue_close(&p->filings);
+	queue_close(&p->cwds);
 	for (size_t i = 0; i < p->n; i++)
 		pthread_join(p->threads[i], NULL);
 	queue_release(&p->reads);
 	queue_release(&p->lookups);
 	queue_release(&p->filings);
+	queue_release(&p->cwds);
 	files_free(p->files);
 	free(p);
 }

@@ -21,7 +21,7 @@ struct draft {
 	bool scratch;	 /* by its name */
 	bool by_rename;	 /* made as a saver makes its temporary file: the rename after it is what counts */
 	char *was;	 /* the regular name that an editor has taken from it, or NULL */
-	char *cwd;	 /* checkout that the writer stands in, or NULL */
+	char *cwd;	 /* folder that the writer stands in, or NULL */
 	struct buf text;
 	size_t checked;	 /* leading bytes known to be UTF-8 */
 	size_t judged_n; /* leading bytes that the backend has judged */
