@@ -272,7 +272,7 @@ suite_sanitize() {
 		label="$kind/"
 		export BERTHFS="$root/build-$kind/berthfs"
 		report=log_path=$TMPDIR/reports/san
-		export ASAN_OPTIONS=$report:detect_stack_use_after_return=1:fast_unwind_on_malloc=0
+		export ASAN_OPTIONS=$report:detect_stack_use_after_return=1
 		export UBSAN_OPTIONS=$report:halt_on_error=1:print_stacktrace=1
 		export TSAN_OPTIONS=$report:second_deadlock_stack=1
 		[ $kind = tsan ] || export SOAK="${SOAK:-600}"
