@@ -55,8 +55,8 @@ void ledger_sync_note(struct ledger_sync *s, uint64_t from, uint64_t to, char *c
 
 /* ---- ledger.c, ledger_open.c: the chain in its database ---- */
 
-#define LEDGER_COPY_PAGES 2048	/* of the log that the other thread copies into the database together */
-#define LEDGER_WAL_PAGES  20000 /* of the log, from which on a commit of the thread copies it into the database */
+#define LEDGER_COPY_PAGES 2048 /* of the log that the other thread copies into the database together */
+#define LEDGER_WAL_PAGES  8192 /* of the log, from which on a commit of the thread copies it into the database */
 #define LEDGER_BUSY_MS                                                                                                 \
 	2000 /* that another program may have the database locked, for the thread; callers do not wait                 \
 	      */
