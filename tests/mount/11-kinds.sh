@@ -1,7 +1,7 @@
 #!/bin/sh
 # Every kind of file that may be written, from eight shells and languages, replacing and appending: what is right takes
 # effect once, what is wrong fails in the writer's own way and changes nothing. How a message may be put together is in
-# 10-shapes.
+# 10-shapes. time limit: 900 s
 . "$(dirname "$0")/../lib.sh"
 have python3 || { skip all "no python3"; exit 0; }
 echo "approvals.ask = bash" >>"$T/config/berthfs/config"
