@@ -3,7 +3,7 @@
 # to be so.
 . "$(dirname "$0")/../lib.sh"
 
-# What the tour supposes: berthfs in PATH, a checkout ~/code/app with a remote and a failing test, a script of answers.
+# What the tour supposes: berthfs in PATH, a checkout ~/code/app with a remote, and a failing test.
 mkdir -p "$HOME/code" "$T/bin"
 ln -s "$BERTHFS" "$T/bin/berthfs"
 ln -s "$ROOT/contrib/ask" "$ROOT/contrib/berth-watch" "$T/bin/"
@@ -12,16 +12,8 @@ git init -q -b main "$HOME/code/app"
 cd "$HOME/code/app" || exit 1
 mkdir .agents
 echo '{"checks":[{"name":"test","command":"sh test.sh"}]}' >.agents/project.json
-echo 'echo $(($1 + $1))' >double.sh
-echo 'test "$(sh double.sh 4)" = 16' >test.sh
+echo 'test -f mended.txt' >test.sh
 git add . && git commit -qm start && git remote add origin "$T/app.git" && git push -q -u origin main
-cat >"$HOME/answers" <<'END'
-{"tools":[{"name":"bash","input":{"command":"sed -i s/+/*/ double.sh && sh test.sh && git commit -qam 'square, not double'"}}]}
-{"text":"It added where it has to multiply.\n\n```plan\n- [x] mend it\n```\n"}
-{"text":"There is no list here.","delay_ms":300}
-{"text":"rebased","tools":[{"name":"bash","input":{"command":"git rebase -q refs/berthfs/base"}}]}
-{"text":"SHIP-READY"}
-END
 printf 'sandbox = dir\nsandbox.allow-dir = yes\n' >"$T/config/berthfs/config"
 
 awk '/^## / { tour = /^## A tour/ }
@@ -36,9 +28,9 @@ equal "every line works" $code 0
 said=$(cat "$T/said")
 contains "ls shows what the README says" "$(sed -n '1,/status/p' "$T/said" | tr '\n' ' ')" \
 	"README config error events gateway index projects sessions status"
-contains "the answer" "$said" "It added where it has to multiply."
+contains "the answer" "$said" "It is mended."
 contains "a check passes" "$said" "pass	"
-contains "the branch has the work" "$said" "square, not double"
+contains "the branch has the work" "$said" "Mend it"
 contains "the second answer" "$said" "There is no list here."
 contains "it lands" "$said" "landed main $(git -C "$T/app.git" rev-parse main)"
 contains "ask and berth-watch do what is said of them" "$(cat "$T/typed" "$T/said")" "ask: session review"
