@@ -12,7 +12,7 @@ enum turn_end {
 };
 
 /* Runs what is due: a retry's wait, unfinished calls, or the next request. final: committed in the same transaction as
- * the final answer. Errors are those that fail the run. */
+ * the final answer. limit_ms: most that a command may take, 0: no limit. Errors are those that fail the run. */
 int turn_run(struct worker *w, session_fn *final, int limit_ms, enum turn_end *end, struct err *err);
 
 /* ---- shared with compact.c, which asks the same model; the _fn functions and those with a tx on the store thread ----

@@ -292,13 +292,10 @@ static const struct verb verbs[] = {
 	 "names the\n"
 	 "public key to hold it against. Exit code 65 if it does not hold.\n"},
 	{"conformance", "KIND", run_conformance, "check that sandboxes of a kind behave as they all have to",
-	 "Makes a sandbox of that kind (vm, container, host, dir), runs one suite of cases on it and takes it away. "
-	 "One line "
-	 "a case: "
-	 "ok, "
-	 "not ok or\n"
-	 "skip, its words, its time; then the total. Exit code 70 if a case fails, 69 if there can be no such sandbox "
-	 "here.\n"},
+	 "Makes a sandbox of that kind (vm, container, ssh:HOST, host, dir), runs one suite of cases on it and takes "
+	 "it away.\nOne line a case: ok, not ok or skip, its words, its time; then the total. Exit code 70 if a case "
+	 "fails, "
+	 "69 if\nthere can be no such sandbox here.\n"},
 	{"gateway", "...", run_gateway, NULL, NULL},
 	{"claude-jail", "...", run_claude, NULL, NULL},
 	{"vm-keeper", "...", run_keeper, NULL, NULL},

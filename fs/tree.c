@@ -2,8 +2,8 @@
  * becomes of what is written. README in the mount is generated from the last column, so the two never disagree.
  *
  * Start here to learn the face. How a kind behaves is in handle.c, how a text is made in show.c, what a line does in
- * accept.c, when a message is complete in complete.c, the drop box in drop.c, and what editors keep beside a file in
- * aside.c.
+ * accept.c, when a message is complete in complete.c, the drop box in drop.c, the waits in wait.c, files/ in files.c,
+ * and what editors keep beside a file in aside.c.
  *
  * Constant data; it is read by the loop thread only, and nothing here may do I/O. */
 #include "tree.h"

@@ -29,7 +29,7 @@ enum place {
 	PLACE_TEMPLATE, /* templates/NAME */
 };
 
-/* How a file behaves when it is opened, read and written. One row of handle_kinds (handle.c) each. */
+/* How a file behaves when it is opened, read and written: see handle_kind_of() in handle.c. */
 enum file_kind {
 	KIND_DIR,
 	KIND_LINK,     /* a symlink: to a project's checkout, or one of the session's work */

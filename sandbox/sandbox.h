@@ -155,7 +155,7 @@ int sandbox_conformance_main(const struct paths *paths, int argc, char **argv);
 int sandbox_keeper_main(int argc, char **argv); /* berthfs vm-keeper ...: parent of one QEMU */
 int sandbox_box_main(int argc, char **argv);	/* berthfs box-keeper ...: parent of one container */
 int sandbox_bridge_main(int argc, char **argv); /* berthfs ssh-bridge ...: the connection of one sandbox behind ssh */
-int sandbox_tools_main(int argc, char **argv);	/* berthfs tool-daemon ...: the tool daemon of kind dir */
+int sandbox_tools_main(int argc, char **argv);	/* berthfs tool-daemon ...: that of kinds dir and host */
 
 /* ---- env: a connection to the tool daemon inside a sandbox; one thread at a time ---- */
 
