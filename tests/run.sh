@@ -272,11 +272,13 @@ suite_sanitize() {
 		label="$kind/"
 		export BERTHFS="$root/build-$kind/berthfs"
 		report=log_path=$TMPDIR/reports/san
-		export ASAN_OPTIONS=$report:detect_stack_use_after_return=1
+		export ASAN_OPTIONS=$report:detect_stack_use_after_return=1:fast_unwind_on_malloc=0
 		export UBSAN_OPTIONS=$report:halt_on_error=1:print_stacktrace=1
 		export TSAN_OPTIONS=$report:second_deadlock_stack=1
 		[ $kind = tsan ] || export SOAK="${SOAK:-600}"
 		programs unit "build-$kind"
+		# A daemon under load is unwound by frame pointers, or each malloc costs more than the work that it is for.
+		ASAN_OPTIONS=$ASAN_OPTIONS:fast_unwind_on_malloc=1
 		scripts mount
 		drain
 		unset BERTHFS SOAK

@@ -35,16 +35,19 @@ static void let_pass(int ms)
 /* Commits .agents/resume to the project. */
 static void resume_script(const char *text)
 {
-	CHECK_INT(dir_make(at("project/.agents"), 0755, NULL), 0);
-	file_write(at("project/.agents/resume"), text, strlen(text), 0644, NULL);
+	CLEAN_FREE char *folder = at("project/.agents");
+	CLEAN_FREE char *script = at("project/.agents/resume");
+	CHECK_INT(dir_make(folder, 0755, NULL), 0);
+	file_write(script, text, strlen(text), 0644, NULL);
 	sh("cd project && git add -A && git commit -qm resume");
 }
 
 static int64_t number(const char *sql, int64_t id)
 {
+	CLEAN_FREE char *path = at("state/berthfs.db");
 	struct db *db = NULL;
 	int64_t n = -1;
-	if (!db_open(at("state/berthfs.db"), false, &db, NULL))
+	if (!db_open(path, false, &db, NULL))
 		n = !strcmp(sql, "wakes") ? db_int(db, -1, "SELECT wakes FROM idle WHERE session = ?", "i", id)
 					  : db_int(db, -1, "SELECT quiet_ms FROM idle WHERE session = ?", "i", id);
 	db_close(db);
@@ -140,6 +143,7 @@ TEST(messages_against_going_down)
 
 TEST(times_go_on_over_a_restart)
 {
+	CLEAN_FREE char *path = at("state/berthfs.db");
 	struct db *db = NULL;
 	int64_t id = face_session("times", BASH("echo x") SAY("first"), "go");
 	CHECK(face_wait_idle(id));
@@ -151,7 +155,7 @@ TEST(times_go_on_over_a_restart)
 	CHECK_INT(number("quiet", id), quiet);
 	CHECK_STR(face_value(id, VALUE_SANDBOX), "dir running");
 	face_stop();
-	CHECK_INT(db_open(at("state/berthfs.db"), true, &db, NULL), 0);
+	CHECK_INT(db_open(path, true, &db, NULL), 0);
 	CHECK_INT(db_run(db, NULL, "UPDATE idle SET quiet_ms = quiet_ms - 7200000 WHERE session = ?", "i", id), 0);
 	db_close(db);
 	CHECK_INT(face_start(), 0);
@@ -161,7 +165,7 @@ TEST(times_go_on_over_a_restart)
 	CHECK(wait_sandbox(id, "dir running"));
 	CHECK(face_wait_idle(id));
 	face_stop();
-	CHECK_INT(db_open(at("state/berthfs.db"), true, &db, NULL), 0);
+	CHECK_INT(db_open(path, true, &db, NULL), 0);
 	CHECK_INT(db_run(db, NULL, "UPDATE idle SET quiet_ms = quiet_ms + 86400000 WHERE session = ?", "i", id), 0);
 	db_close(db);
 	CHECK_INT(face_start(), 0);
