@@ -382,7 +382,8 @@ static enum sandbox_state state(const struct paths *paths, int64_t id)
 		return file_exists(memory) ? SANDBOX_HIBERNATED : SANDBOX_DOWN;
 	if (!strncmp(buf_str(&b), "paused", 6) || !strncmp(buf_str(&b), "saving", 6))
 		return SANDBOX_PAUSED; /* on its way to disk, or back if there is no room */
-	if (!strncmp(buf_str(&b), "stopping", 8) && file_exists(memory))
+	bool ends = !strncmp(buf_str(&b), "stopping", 8) || !strncmp(buf_str(&b), "ended", 5);
+	if (ends && file_exists(memory))
 		return SANDBOX_HIBERNATED;
 	/* stalled: its processes are all there and go on when the host's disk has room again */
 	return !strncmp(buf_str(&b), "running", 7) || !strncmp(buf_str(&b), "stalled", 7) ? SANDBOX_RUNNING
