@@ -170,6 +170,8 @@ static void pump_up(struct tunnel *t)
 			return;
 		}
 		const char *from = t->gw->scratch;
+		if (t->get) /* one request a connection: what follows it is not passed on */
+			buf_release(&c->ahead);
 		if (c->ahead.n) {
 			n = (ssize_t)c->ahead.n;
 			buf_add(&t->to_host, c->ahead.p, c->ahead.n);
@@ -257,6 +259,8 @@ static void on_connected(struct tunnel *t)
 	t->connected = true;
 	if (!t->get)
 		conn_send(t->conn, "HTTP/1.1 200 Connection established\r\n\r\n", 39);
+	else if (!count(t, &t->up, backlog(t))) /* an address carries data as well as a body does */
+		return;
 	flush_host(t);
 	t->up_readable = true;
 	if (t->conn)

@@ -100,6 +100,41 @@ c.send(("POST http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n%s\r\nContent-L
 equal("plain POST is not passed", (c.head().status, c.h["x-berthfs-rule"]), (405, "egress.method"))
 c.close()
 
+# What follows a plain request on its connection was not looked at: it stays here. What went out is counted.
+taken = []
+raw = socket.create_server(("127.0.0.1", 0))
+
+
+def record():
+    while True:
+        c, _ = raw.accept()
+        data = b""
+        c.settimeout(20)
+        try:
+            while b"\r\n\r\n" not in data:
+                data += c.recv(65536)
+            c.settimeout(0.5)
+            while (more := c.recv(65536)):
+                data += more
+        except OSError:
+            pass
+        taken.append(data)
+        c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        c.close()
+
+
+threading.Thread(target=record, daemon=True).start()
+gw.ctl("policy-set", data=policy(up, RULES.replace("plain.test 127.0.0.1:%d" % port, "plain.test 127.0.0.1:%d" % raw.getsockname()[1])).encode())
+hidden = b"POST /evil HTTP/1.1\r\nHost: other.test\r\nX-Evil: 1\r\nContent-Length: 1\r\n\r\nx"
+c = Client(boxes["registries"])
+c.send(("GET http://plain.test/%s HTTP/1.1\r\nHost: plain.test\r\n%s\r\n\r\n" % ("a" * 9000, auth(tokens["registries"]))).encode() + hidden)
+c.send(hidden)
+equal("plain GET with more behind it is answered", (c.head().status, len(taken)), (200, 1))
+check("and what stands behind it goes nowhere", taken and taken[0].startswith(b"GET /aaa") and taken[0].count(b"HTTP/1.1") == 1 and taken[0].endswith(b"\r\n\r\n"), taken)
+c.close()
+sent = lambda: [r["bytes_up"] for r in gw.ledger() if r.get("kind") == "outcome" and r.get("bytes_up", 0) > 9000]
+check("a request's own bytes are counted", within(5, lambda: sent() == [len(taken[0])]), sent(), len(taken[0]))
+
 # ---- bytes, slow readers, revoking ----
 sink = socket.create_server(("127.0.0.1", 0))
 def serve():
