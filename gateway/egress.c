@@ -380,11 +380,11 @@ static void decided(struct ledger_record *r)
 
 /* ---- may it? ---- */
 
-static bool of_machine(const struct gw *g, const char *host, int port)
+static bool of_machine(const struct gw *g, const char *host, int port, int usual)
 {
 	char with[300];
 	snprintf(with, sizeof with, "%s:%d", host, port);
-	return words_have(&g->registries, host, strlen(host)) ? port == 443 || port == 80
+	return words_have(&g->registries, host, strlen(host)) ? port == usual
 							      : words_have(&g->registries, with, strlen(with));
 }
 
@@ -392,21 +392,22 @@ static int allowed(const struct gw *g, const struct tunnel *t, struct denial *d)
 {
 	const struct policy *p = t->policy;
 	bool mapped = policy_map(p, t->host, t->port) != NULL;
+	int usual = t->get ? 80 : 443;
 	if (net_is_literal(t->host) && !mapped)
 		return deny(d, 403, "egress.literal", "hosts are named, not given by address");
 	if (t->token->kind == TOKEN_ENGINE)
-		return policy_host(p, t->host, t->port, true)
+		return policy_host(p, t->host, t->port, usual, true)
 			       ? 0
 			       : deny(d, 403, "egress.vendor", "%.100s is no host of the model vendor's client",
 				      t->host);
 	if (t->token->network == EGRESS_NONE)
 		return deny(d, 403, "egress.none", "this session's network is none; settings/network changes it");
-	if (policy_host(p, t->host, t->port, false) || of_machine(g, t->host, t->port))
+	if (policy_host(p, t->host, t->port, usual, false) || of_machine(g, t->host, t->port, usual))
 		return 0;
 	if (t->token->network == EGRESS_REGISTRIES)
 		return deny(d, 403, "egress.registries",
 			    "%.100s:%d is no package host of this machine or of the policy", t->host, t->port);
-	if (t->port != (t->get ? 80 : 443) && !mapped)
+	if (t->port != usual && !mapped)
 		return deny(d, 403, "egress.port", "only the ports 443 and, for plain http, 80 are reached");
 	return 0;
 }

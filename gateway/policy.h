@@ -100,5 +100,6 @@ const struct provider *policy_provider_named(const struct policy *p, enum api ap
 /* The price of a model there, or NULL if none is known. */
 const struct price *policy_price(const struct policy *p, const struct provider *provider, const char *model);
 const struct host_rule *policy_map(const struct policy *p, const char *host, int port);
-const struct host_rule *policy_host(const struct policy *p, const char *host, int port, bool vendor);
+/* usual: the port of rules that name none, by the kind of request. */
+const struct host_rule *policy_host(const struct policy *p, const char *host, int port, int usual, bool vendor);
 const struct forge_rule *policy_forge(const struct policy *p, const char *host);

@@ -63,11 +63,11 @@ const struct host_rule *policy_map(const struct policy *p, const char *host, int
 	return NULL;
 }
 
-const struct host_rule *policy_host(const struct policy *p, const char *host, int port, bool vendor)
+const struct host_rule *policy_host(const struct policy *p, const char *host, int port, int usual, bool vendor)
 {
 	list_each (i, &p->hosts) {
 		const struct host_rule *h = list_entry(i, struct host_rule, link);
-		bool port_fits = h->port ? h->port == port : port == 443 || port == 80;
+		bool port_fits = port == (h->port ? h->port : usual);
 		if (h->vendor == vendor && port_fits && !strcmp(h->host, host))
 			return h;
 	}

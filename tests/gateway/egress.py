@@ -69,6 +69,7 @@ check("registries: a host of the policy", s == 200 and data.endswith(b"from inne
 row = within(3, lambda: [r for r in gw.ledger() if r.get("result") == "complete"])
 check("the ledger has it with bytes both ways", row and row[0]["bytes_up"] == 51 and row[0]["bytes_down"] == len(data), row)
 equal("registries: another host", connect("registries", "other.test:443")[:2], (403, "egress.registries"))
+equal("registries: no tunnel to the port of plain http, which has no name that is checked", connect("registries", "packages.test:80")[:2], (403, "egress.registries"))
 equal("registries: another port", connect("registries", "packages.test:22")[:2], (403, "egress.registries"))
 equal("none: nothing", connect("none", "packages.test:443")[:2], (403, "egress.none"))
 equal("internet: any name", connect("internet", "other.test:443")[0], 200)
