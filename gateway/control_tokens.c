@@ -198,6 +198,7 @@ int on_network(struct control *c, struct buf *out, struct err *err)
 		if (strcmp(t->session, c->args[1]) || t->kind != TOKEN_SANDBOX)
 			continue;
 		t->network = (enum egress)network;
+		egress_recheck(c->gw, t);
 		last = t;
 	}
 	if (last)

@@ -412,6 +412,16 @@ static int allowed(const struct gw *g, const struct tunnel *t, struct denial *d)
 	return 0;
 }
 
+void egress_recheck(struct gw *g, const struct token *token)
+{
+	struct denial d;
+	list_each_safe (i, &g->tunnels) {
+		struct tunnel *t = egress_of(i);
+		if (t->token == token && !t->over && allowed(g, t, &d))
+			egress_cut(t, "network changed");
+	}
+}
+
 /* Fields of a plain request that pass; the request is made anew from them. */
 static void build_get(struct tunnel *t, const struct http_reader *r, const char *path, size_t path_n,
 		      const char *authority)

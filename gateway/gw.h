@@ -206,6 +206,7 @@ void machine_hosts(struct words *out); /* hosts that this machine's package mana
 void egress_begin(struct conn *c);
 void egress_client_ready(struct conn *c); /* bytes from or room for the client */
 void egress_cut(struct tunnel *t, const char *result);
+void egress_recheck(struct gw *g, const struct token *token); /* cuts what its network allows no more */
 struct token *egress_token(const struct tunnel *t);
 struct tunnel *egress_of(struct list *link);
 

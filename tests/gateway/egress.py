@@ -169,6 +169,41 @@ check("revoking cuts tunnels within a second", time.monotonic() - t < 1)
 row = within(3, lambda: [r for r in gw.ledger() if r.get("result") == "revoked"])
 check("and the ledger says so", bool(row))
 
+# ---- the network is changed while a tunnel is open ----
+gw.ctl("policy-set", data=policy(up, "egress registries pour.test\nmap pour.test 127.0.0.1:%d\nmap other.test 127.0.0.1:%d" % ((sink.getsockname()[1],) * 2)).encode())
+token = gw.ctl("mint", "sandbox", "wide", "app", "internet", gw.dir + "/wide.sock")
+
+
+def opened(host):
+    c = Client(gw.dir + "/wide.sock", 60).ask("CONNECT", host, headers=[auth(token)]).head()
+    c.s.recv(1000)
+    return c
+
+
+def ends(c):
+    try:
+        while c.s.recv(1 << 20):
+            pass
+        return True
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def flows(c):
+    return sum(len(c.s.recv(1 << 16)) for _ in range(200)) > 1000
+
+
+kept, lost = opened("pour.test:443"), opened("other.test:443")
+gw.ctl("network", "wide", "registries")
+check("registries instead of internet cuts what is no package host", ends(lost))
+check("and nothing else", flows(kept))
+gw.ctl("network", "wide", "none")
+check("none cuts all", ends(kept))
+check("the ledger says why", within(5, lambda: [r["result"] for r in gw.ledger() if r.get("result") == "network changed"] == ["network changed"] * 2))
+gw.ctl("revoke", "all", "wide")
+
 # ---- tunnels at full speed ----
 gw.ctl("policy-set", data=policy(up, "egress registries packages.test plain.test:80 pour.test sink.test\nlimit session bytes 1000000000000\nmap pour.test 127.0.0.1:%d\nmap sink.test 127.0.0.1:%d\n" % (sink.getsockname()[1], sink.getsockname()[1]) + MAPS).encode())
 gw.ctl("mint", "sandbox", "fast", "app", "registries", gw.dir + "/fast.sock")
