@@ -16,6 +16,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
 #include "gw.h"
+#include "hello.h"
 #include "net.h"
 #include "resolve.h"
 
@@ -28,6 +29,7 @@ struct tunnel {
 	struct policy *policy;
 	struct hold hold;
 	struct meter_change change;
+	bool named; /* what goes up may: by TLS the host itself is asked for, or that does not matter */
 	bool get, connected, up_readable, client_end, host_end, over;
 	bool resolving;	    /* a job has it */
 	const char *result; /* set: it is over, and waits for what still holds it */
@@ -141,9 +143,25 @@ static bool count(struct tunnel *t, uint64_t *which, size_t n)
 	return false;
 }
 
+/* Many hosts share an address: the one that TLS names has to be the one that was allowed. What is no TLS passes, for
+ * such a server reads no name in it. True while the tunnel goes on. */
+static bool names_host(struct tunnel *t)
+{
+	char name[256];
+	if (t->named || !backlog(t))
+		return true;
+	enum hello what = hello_name(t->to_host.p + t->to_host_at, backlog(t), name, sizeof name);
+	if (what == HELLO_BAD || (what == HELLO_NAMED && strcasecmp(name, t->host))) {
+		egress_cut(t, *name ? "TLS names another host" : "TLS names no host");
+		return false;
+	}
+	t->named = what != HELLO_MORE;
+	return true;
+}
+
 static void flush_host(struct tunnel *t)
 {
-	while (backlog(t)) {
+	while (t->named && backlog(t)) {
 		ssize_t n = send(t->source.fd, t->to_host.p + t->to_host_at, backlog(t), MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -176,7 +194,7 @@ static void pump_up(struct tunnel *t)
 			n = (ssize_t)c->ahead.n;
 			buf_add(&t->to_host, c->ahead.p, c->ahead.n);
 			buf_release(&c->ahead);
-			if (!count(t, &t->up, (size_t)n))
+			if (!count(t, &t->up, (size_t)n) || !names_host(t))
 				return;
 			flush_host(t);
 			continue;
@@ -193,14 +211,14 @@ static void pump_up(struct tunnel *t)
 		if (n <= 0) {
 			t->client_end = true;
 			flush_host(t);
-			if (n < 0 || t->get || t->host_end)
+			if (n < 0 || t->get || t->host_end || !t->named)
 				egress_cut(t, "client left");
 			return;
 		}
 		if (t->get)
-			continue; /* one request a connection: what follows it is not passed on */
+			continue;
 		buf_add(&t->to_host, from, (size_t)n);
-		if (!count(t, &t->up, (size_t)n))
+		if (!count(t, &t->up, (size_t)n) || !names_host(t))
 			return;
 		flush_host(t);
 	}
@@ -476,6 +494,7 @@ static int check(struct tunnel *t, struct conn *c, struct denial *d)
 		return -EPERM;
 	t->token = token_get(token);
 	int rc = target(t, &c->in, d);
+	t->named = t->get || (token->kind == TOKEN_SANDBOX && token->network == EGRESS_INTERNET);
 	if (!rc)
 		rc = allowed(t->gw, t, d);
 	if (!rc)

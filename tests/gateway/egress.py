@@ -241,6 +241,78 @@ check("tunnels at full speed hold up nobody", sorted(times)[5] < 0.3, times)
 stop.set()
 gw.ctl("revoke", "all", "fast")
 
+# ---- the host that TLS names ----
+def hello(name, versions=(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)):
+    ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ctx.check_hostname, ctx.verify_mode = False, ssl.CERT_NONE
+    ctx.minimum_version, ctx.maximum_version = versions
+    out = ssl.MemoryBIO()
+    try:
+        ctx.wrap_bio(ssl.MemoryBIO(), out, server_hostname=name).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return out.read()
+
+
+seen, ended = [], []
+names = socket.create_server(("127.0.0.1", 0))
+
+
+def name_server():
+    while True:
+        c, _ = names.accept()
+        seen.append(b"")
+        try:
+            while (data := c.recv(65536)):
+                seen[-1] += data
+                c.sendall(b"heard %d\n" % len(seen[-1]))
+        except OSError:
+            pass
+        c.close()
+        ended.append(True)
+
+
+threading.Thread(target=name_server, daemon=True).start()
+gw.ctl("policy-set", data=policy(up, "egress registries packages.test\negress vendor vendor.test\n" + "\n".join(
+    "map %s 127.0.0.1:%d" % (h, names.getsockname()[1]) for h in ("packages.test", "vendor.test", "other.test"))).encode())
+token = gw.ctl("mint", "sandbox", "sni", "app", "registries", gw.dir + "/sni.sock")
+wide = gw.ctl("mint", "sandbox", "sni2", "app", "internet", gw.dir + "/sni2.sock")
+
+
+def says(data, host="packages.test:443", token=token, where=gw.dir + "/sni.sock", step=None):
+    """What a host hears of it: all, or nothing."""
+    n, heard = len(ended), b""
+    c = Client(where).ask("CONNECT", host, headers=[auth(token)]).head()
+    try:
+        for i in range(0, len(data), step or len(data)):
+            c.send(data[i:i + (step or len(data))])
+        while b"heard %d\n" % len(data) not in heard and (more := c.s.recv(1000)):
+            heard += more
+    except OSError:
+        pass
+    c.close()
+    if not within(60, lambda: len(ended) > n):
+        return "no connection, or one that does not end"
+    return seen[n] == data or (False if seen[n] == b"" else seen[n])
+
+
+right = hello("packages.test")
+record = lambda b: b"\x16\x03\x01" + len(b).to_bytes(2, "big") + b
+for name, data, want in [
+        ("the host itself", right, True), ("in other letters", hello("Packages.TEST"), True), ("by TLS 1.2", hello("packages.test", (ssl.TLSVersion.TLSv1_2,) * 2), True),
+        ("in many records", b"".join(record(right[5 + i:5 + i + 7]) for i in range(0, len(right) - 5, 7)), True),
+        ("with early data behind it", right + b"\x14\x03\x03\x00\x01\x01\x17\x03\x03\x00\x02ab", True),
+        ("another host", hello("other.test"), False), ("another, in many records", b"".join(record(hello("other.test")[5 + i:5 + i + 50]) for i in range(0, len(right) - 5, 50)), False),
+        ("a longer name", hello("packages.test.evil.test"), False), ("no host", hello(None), False), ("a hello without end", record(b"\x01\x00\xff\xff" + b"a" * 100) + b"\x17\x03\x03\x00\x01a", False),
+        ("a record that is none", b"\x16\x02\x01" + b"\0" * 300, False), ("no TLS at all", b"SSH-2.0-x\r\n", True)]:
+    equal("TLS names %s" % name, says(data), want)
+equal("byte by byte", (says(right, step=1), says(hello("other.test"), step=1)), (True, False))
+equal("the vendor's hosts alike", (says(hello("vendor.test"), "vendor.test:443", engine, gw.sock), says(right, "vendor.test:443", engine, gw.sock)), (True, False))
+equal("on the internet any", says(right, "other.test:443", wide, gw.dir + "/sni2.sock"), True)
+check("the ledger says why", within(5, lambda: {"TLS names another host", "TLS names no host"} <= {r.get("result") for r in gw.ledger()}))
+gw.ctl("revoke", "all", "sni")
+gw.ctl("revoke", "all", "sni2")
+
 # ---- real programs ----
 gw.ctl("network", "registries", "registries")
 gw.ctl("revoke", "all", "registries")
