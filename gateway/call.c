@@ -359,7 +359,7 @@ void call_begin(struct conn *c)
 	k->gw = g;
 	k->policy = policy_get(g->policy);
 	k->started_ms = g->activity_ms;
-	k->length = -1;
+	k->length = LENGTH_OPEN;
 	list_append(&g->calls, &k->link);
 	if (check(k, c, anthropic, &d)) {
 		call_denied(c, k->token, &d, anthropic);

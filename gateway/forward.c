@@ -17,6 +17,7 @@
 
 #define CONNECT_MS 10000
 #define SILENT_MS  600000 /* without a byte from the provider */
+#define SWALLOW_MS 5000	  /* for the end of an answer that is not passed on; then its connection is given up */
 #define POOL	   256	  /* connections kept open */
 
 /* ---- memory: curl's copies of a header with a key in it are wiped when it frees them ---- */
@@ -98,20 +99,42 @@ static int before_sending(void *arg, char *there, char *here, int port_there, in
 static const char *const passes[] = {"content-type", "request-id",     "x-request-id",
 				     "retry-after",  "retry-after-ms", "x-should-retry"};
 
+static bool named(const char *p, size_t n, const char *name)
+{
+	return n == strlen(name) && !strncasecmp(p, name, n);
+}
+
+/* How long the answer is: the client is told, so it has to be what curl takes it for. */
+static void take_framing(struct call *k, const char *name, size_t n, const char *value, size_t value_n)
+{
+	if (named(name, n, "transfer-encoding"))
+		k->length = LENGTH_CODED;
+	else if (named(name, n, "content-length") && k->length != LENGTH_CODED)
+		k->length = strtoll(value, NULL, 10);
+	else if (named(name, n, "content-encoding") && value_n && !named(value, value_n, "identity"))
+		k->encoded = true;
+}
+
 static size_t on_header(char *p, size_t size, size_t n, void *arg)
 {
 	struct call *k = arg;
+	if (k->head_sent) /* a trailer */
+		return n;
 	if (n > 5 && !strncmp(p, "HTTP/", 5)) { /* also after a 100 */
 		buf_reset(&k->head);
-		k->length = -1;
+		k->length = LENGTH_OPEN;
+		k->encoded = false;
 		return n;
 	}
 	const char *colon = memchr(p, ':', n);
 	if (!colon)
 		return n;
-	size_t name = (size_t)(colon - p), len = n;
+	size_t name = (size_t)(colon - p), len = n, from = name + 1;
 	while (len && (p[len - 1] == '\n' || p[len - 1] == '\r' || p[len - 1] == ' '))
 		len--;
+	while (from < len && (p[from] == ' ' || p[from] == '\t'))
+		from++;
+	take_framing(k, p, name, p + from, len > from ? len - from : 0);
 	for (size_t i = 0; i < ARRAY_LEN(passes); i++) {
 		if (strlen(passes[i]) != name || strncasecmp(p, passes[i], name) || k->head.n + len > 4096)
 			continue;
@@ -125,8 +148,6 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 		if (plain)
 			buf_addf(&k->head, "%s:%s\r\n", passes[i], buf_str(&value));
 	}
-	if (name == 14 && !strncasecmp(p, "content-length", 14))
-		k->length = strtoll(colon + 1, NULL, 10);
 	return n;
 }
 
@@ -136,6 +157,7 @@ static void deny_instead(struct call *k, int status, const char *rule, const cha
 	struct conn *c = k->conn;
 	deny(&d, status, rule, "%s", text);
 	k->head_sent = k->swallow = true;
+	k->swallow_ms = clock_mono_ms();
 	k->conn = NULL;
 	if (!c)
 		return;
@@ -177,6 +199,13 @@ static void send_head(struct call *k)
 			     "the provider answered with a redirect, which is not followed");
 		return;
 	}
+	if (k->encoded) {
+		deny_instead(k, status < 400 ? 502 : (int)status, "provider.encoding",
+			     "the provider's answer is compressed, which was not asked for: it cannot be looked at");
+		return;
+	}
+	if (status == 204) /* has no body, whatever is said of one */
+		k->length = 0;
 	k->chunked = k->length < 0 && !c->in.http10;
 	if (k->length < 0 && c->in.http10)
 		c->close_after = true;
@@ -185,7 +214,7 @@ static void send_head(struct call *k)
 	buf_add(&b, k->head.p, k->head.n);
 	if (k->chunked)
 		buf_adds(&b, "Transfer-Encoding: chunked\r\n");
-	else if (k->length >= 0)
+	else if (k->length >= 0 && status != 204)
 		buf_addf(&b, "Content-Length: %lld\r\n", (long long)k->length);
 	buf_adds(&b, !c->in.keep_alive || c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
 	c->state = CONN_ANSWERING;
@@ -199,6 +228,8 @@ static void to_client(struct call *k, const char *p, size_t n)
 {
 	struct conn *c = k->conn;
 	char size[18];
+	if (c && !k->chunked && k->length >= 0 && n > (uint64_t)k->length - k->bytes)
+		n = (uint64_t)k->length - k->bytes; /* more would be taken for the next answer */
 	if (!c || !n)
 		return;
 	EVP_DigestUpdate(k->hash, p, n);
@@ -285,7 +316,8 @@ static void answer_end(struct call *k, const char *result)
 	to_client(k, rest.p, rest.n);
 	k->conn = NULL;
 	c->call = NULL;
-	if (!strcmp(result, "truncated")) {
+	bool less = !k->chunked && k->length >= 0 && k->bytes != (uint64_t)k->length;
+	if (less || !strcmp(result, "truncated")) {
 		conn_abort(c);
 		return;
 	}
@@ -370,6 +402,10 @@ void forward_sweep(struct gw *g, int64_t now)
 {
 	list_each_safe (i, &g->calls) {
 		struct call *k = list_entry(i, struct call, link);
+		if (k->easy && k->swallow && now - k->swallow_ms > SWALLOW_MS) {
+			forward_cut(k, "provider error");
+			continue;
+		}
 		if (!k->easy || k->paused || now - k->heard_ms < SILENT_MS)
 			continue;
 		if (!k->head_sent) {

@@ -20,6 +20,8 @@
 #define BACKLOG_HIGH (256 << 10) /* bytes that wait for a slow reader before the other side is paused */
 #define BACKLOG_LOW  (64 << 10)
 #define SCRATCH	     (64 << 10)
+#define LENGTH_OPEN  (-1)
+#define LENGTH_CODED (-2)
 #define READ_TURN    32 /* pieces that are read of a connection before others get their turn */
 
 struct gw;
@@ -172,10 +174,12 @@ struct call {
 	EVP_MD_CTX *hash; /* of what the client gets */
 	int status;
 	bool head_sent, swallow, chunked, paused, cut;
-	bool sent;	 /* curl has begun to send it */
-	bool twice;	 /* and would have again: the connection broke */
-	int64_t length;	 /* of the answer, -1: not said */
-	struct buf head; /* header lines that pass */
+	bool encoded;	    /* the answer is compressed, which nobody asked for */
+	int64_t swallow_ms; /* since when what comes is thrown away */
+	bool sent;	    /* curl has begun to send it */
+	bool twice;	    /* and would have again: the connection broke */
+	int64_t length;	    /* of the answer; LENGTH_OPEN: not said, LENGTH_CODED: chunked, whatever else is said */
+	struct buf head;    /* header lines that pass */
 	uint64_t bytes;
 	int64_t started_ms, heard_ms; /* heard: last sign of the provider */
 	const char *result;	      /* set when something else than curl decides */

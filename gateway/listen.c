@@ -140,7 +140,8 @@ void conn_deny(struct conn *c, const struct denial *d, bool anthropic)
 		 "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nx-berthfs-rule: %s\r\n",
 		 d->status, http_reason(d->status), body.n, d->rule);
 	/* Asking again changes nothing, but for a rate that is over soon and failures on our side */
-	bool firm = !strcmp(d->rule, "provider.key") || !strcmp(d->rule, "provider.redirect");
+	bool firm = !strcmp(d->rule, "provider.key") || !strcmp(d->rule, "provider.redirect") ||
+		    !strcmp(d->rule, "provider.encoding");
 	bool retry = (d->status >= 500 && !firm) || (d->retry_after > 0 && d->retry_after <= 120);
 	buf_addf(&b, "x-should-retry: %s\r\n", retry ? "true" : "false");
 	if (d->retry_after)

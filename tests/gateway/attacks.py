@@ -259,6 +259,71 @@ up.script["claude-zip"] = lambda c, r: up.reply(c, 200, bomb, [("Content-Encodin
 before = rss()
 r = call(S, "POST", "/v1/messages", engine, message("claude-zip"))
 check("a compressed answer is not unpacked", rss() - before < 4096 and len(r.data) <= len(bomb), r.status, len(r.data))
+up.script["claude-zip"] = lambda c, r: up.reply(c, 200, gzip.compress(b"you said " + r.h["x-api-key"].encode()), [("content-ENCODING", "gzip")])
+r = call(S, "POST", "/v1/messages", engine, message("claude-zip"))
+equal("and not passed on, for a key could be in it", (r.status, r.h.get("x-berthfs-rule")), (502, "provider.encoding"))
+up.script["claude-zip"] = lambda c, r: up.reply(c, 200, b"{}", [("Content-Encoding", "identity")])
+equal("identity is no compression", call(S, "POST", "/v1/messages", engine, message("claude-zip")).status, 200)
+
+
+# An answer whose length can be read in two ways must not become two answers: the second would be taken for that of the
+# next request on this connection, which may go to another provider.
+FORGED = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"evil":1}'
+EVENTS = b"".join(anthropic_events())
+
+
+def in_chunks(*pieces):
+    return b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in pieces) + b"0\r\n\r\n"
+
+
+DESYNC = [
+    ("a length and chunks", b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", in_chunks(b"{}", FORGED), 200, b"{}" + FORGED),
+    ("chunks and a length", b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n", in_chunks(b"{}", FORGED), 200, b"{}" + FORGED),
+    ("chunks that are less than the length", b"Content-Length: 200\r\nTransfer-Encoding: chunked\r\n", in_chunks(b"{}"), 200, b"{}"),
+    ("two equal lengths", b"Content-Length: 2\r\nContent-Length: 2\r\n", b"{}" + FORGED, 200, b"{}"),
+    ("a length of blanks and more", b"Content-Length:   2  \r\n", b"{}" + FORGED, 200, b"{}"),
+    ("a body where none can be", b"Content-Length: %d\r\n" % len(FORGED), FORGED, 204, b""),
+    ("chunks where none can be", b"Transfer-Encoding: chunked\r\n", in_chunks(FORGED), 204, b""),
+]
+for name, lines, body, status, want in DESYNC:
+    def two_ways(c, r):
+        c.sendall(b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nConnection: close\r\n" % status + lines + b"\r\n" + body)
+        return "close"
+    up.script["claude-two"] = two_ways
+    c = Client(S).ask("POST", "/v1/messages", engine, message("claude-two")).head()
+    first = (c.status, b"" if c.status == 204 else c.body()[0])
+    try:
+        c.ask("POST", "/v1/messages", engine, message()).head()
+        second = c.body()[0]
+    except OSError:
+        c.status, second = 0, b""
+    check("an answer with %s stays one" % name, first == (status, want) and (c.status == 0 or (c.status == 200 and b'"hi"' in second)), first, c.status, second)
+    c.close()
+
+
+def events_short(c, r):
+    c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % (len(EVENTS) + 500) + EVENTS)
+    return "close"
+up.script["claude-two"] = events_short
+c = Client(S).ask("POST", "/v1/messages", engine, message("claude-two", stream=True)).head()
+check("events that are less than their length are cut off", c.body() == (EVENTS, False))
+c.close()
+
+
+# A refused answer is not read for ever
+def endless(c, r):
+    c.sendall(b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n")
+    try:
+        while True:
+            c.sendall(b" ")
+            time.sleep(0.05)
+    except OSError:
+        ended.set()
+    return "close"
+ended = threading.Event()
+up.script["claude-endless"] = endless
+equal("an endless refusal is answered", call(S, "POST", "/v1/messages", engine, message("claude-endless")).status, 502)
+check("and let go", ended.wait(60) and within(10, lambda: gw.ctl("activity", "7").split()[0] == "0"))
 
 
 def trailers(c, r):
