@@ -26,6 +26,7 @@ struct slot {
 	char name[64]; /* "": free */
 	size_t n;
 	bool lent; /* from the credentials folder: not ours to write or remove */
+	unsigned changes;
 };
 
 struct keys {
@@ -117,6 +118,7 @@ static int put(struct keys *k, const char *name, char *bytes, size_t n, bool len
 	snprintf(k->slots[slot].name, sizeof k->slots[slot].name, "%s", name);
 	k->slots[slot].n = n;
 	k->slots[slot].lent = lent;
+	k->slots[slot].changes++;
 	return 0;
 }
 
@@ -207,7 +209,7 @@ int key_set(struct keys *k, const char *name, const void *bytes, size_t n, struc
 			return err_set(err, ENOENT, "there is no key %s", name);
 		CLEAN_FREE char *path = xasprintf("%s/%s", k->dir, name);
 		OPENSSL_cleanse(bytes_of(k, slot), KEY_MAX);
-		k->slots[slot] = (struct slot){0};
+		k->slots[slot] = (struct slot){.changes = k->slots[slot].changes + 1};
 		return unlink(path) && errno != ENOENT ? err_sys(err, errno, "cannot remove %s", path) : 0;
 	}
 	char *room = bytes_of(k, SLOTS);
@@ -265,6 +267,7 @@ int key_header(const struct keys *k, const char *name, enum kind kind, char *out
 void scrub_start(struct scrub *s, const struct keys *k, const char *name)
 {
 	*s = (struct scrub){.keys = k, .slot = k ? find(k, name) : -1};
+	s->changes = s->slot < 0 ? 0 : k->slots[s->slot].changes;
 }
 
 /* After a mismatch: the longest beginning of the key that what was matched so far ends with. */
@@ -286,6 +289,17 @@ void scrub_feed(struct scrub *s, const char *p, size_t n, bool last, struct buf 
 	}
 	const char *key = bytes_of(s->keys, s->slot);
 	size_t len = s->keys->slots[s->slot].n;
+	if (s->changes != s->keys->slots[s->slot].changes) {
+		/* Its room holds another key by now, or none: what was held back, the beginning of the old one, is not
+		 * there any more, and must not be taken from the new one */
+		for (; s->matched; s->matched--)
+			buf_addc(out, '*');
+		s->changes = s->keys->slots[s->slot].changes;
+	}
+	if (!len) {
+		buf_add(out, p, n);
+		return;
+	}
 	for (size_t i = 0; i < n;) {
 		if (!s->matched) { /* the usual case: nothing looks like the key */
 			const char *at = memchr(p + i, key[0], n - i);

@@ -35,6 +35,7 @@ struct scrub {
 	const struct keys *keys;
 	int slot;	/* -1: nothing to look for */
 	size_t matched; /* bytes of the key at the end of what was held back */
+	unsigned changes;
 };
 void scrub_start(struct scrub *s, const struct keys *k, const char *name);
 /* Appends to out what is certain; what could be the beginning of the key is held back. last: nothing follows. */

@@ -113,4 +113,35 @@ TEST(key_scrubbed_over_borders)
 	free(dir);
 }
 
+/* A key that is changed while an answer comes: of the new one, or of another in its place, nothing comes out. */
+TEST(key_changed_in_an_answer)
+{
+	char *dir = folder();
+	struct keys *k = NULL;
+	struct scrub s;
+	CLEAN_BUF struct buf out = BUF_INIT;
+	CHECK_INT(keys_open(dir, NULL, &k, NULL), 0);
+	CHECK_INT(key_set(k, "a", "sk-old-0123456789", 17, NULL), 0);
+	scrub_start(&s, k, "a");
+	scrub_feed(&s, "x sk-old-012345678", 18, false, &out); /* but for the last letter */
+	CHECK_STR(buf_str(&out), "x ");
+	CHECK_INT(key_set(k, "a", "NEW-SECRET-KEY-99", 17, NULL), 0);
+	scrub_feed(&s, " y NEW-SECRET-KEY-99 z", 22, false, &out);
+	CHECK_STR(buf_str(&out), "x **************** y ***************** z");
+	buf_reset(&out);
+	scrub_feed(&s, "NEW-SECRET-KEY-9", 16, false, &out);
+	CHECK_INT(key_set(k, "a", NULL, 0, NULL), 0);
+	char zeros[3000] = {0};
+	scrub_feed(&s, zeros, sizeof zeros, false, &out);
+	CHECK_INT(out.n, 16 + sizeof zeros);
+	CHECK(!memcmp(out.p, "****************", 16) && !memcmp(out.p + 16, zeros, sizeof zeros));
+	buf_reset(&out);
+	CHECK_INT(key_set(k, "b", "OTHER-PROVIDERS-1", 17, NULL), 0); /* in the room that is free again */
+	scrub_feed(&s, "NEW-SECRET-KEY-9!", 17, true, &out);
+	CHECK_STR(buf_str(&out), "NEW-SECRET-KEY-9!");
+	keys_close(k);
+	dir_remove(dir, NULL);
+	free(dir);
+}
+
 CHECK_MAIN()
