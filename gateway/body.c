@@ -128,6 +128,12 @@ static bool starts(const char *s, const char *with)
 	return s && !strncmp(s, with, strlen(with));
 }
 
+/* "bash_20250124": what else begins like it may be something of the provider's. */
+static bool dated(const char *s, const char *with)
+{
+	return starts(s, with) && strlen(s) == strlen(with) + 8 && strspn(s + strlen(with), "0123456789") == 8;
+}
+
 /* Tools that the client runs itself; all others run at the provider. */
 static bool client_tool(enum api api, const char *type)
 {
@@ -137,7 +143,7 @@ static bool client_tool(enum api api, const char *type)
 		if (!type)
 			return true;
 		for (size_t i = 0; i < ARRAY_LEN(anthropic); i++)
-			if (i ? starts(type, anthropic[i]) : !strcmp(type, anthropic[i]))
+			if (i ? dated(type, anthropic[i]) : !strcmp(type, anthropic[i]))
 				return true;
 		return false;
 	}
@@ -205,8 +211,8 @@ static int block(const struct policy *p, const cJSON *b, int depth, struct denia
 	const cJSON *source = json_get(b, "source"), *image = json_get(b, "image_url"), *file = json_get(b, "file");
 	const char *type = json_str(b, "type"), *kind = json_str(source, "type");
 	bool stored = json_get(b, "file_id") || json_get(file, "file_id") || json_get(source, "file_id") ||
-		      (kind && !strcmp(kind, "file")) || (type && !strcmp(type, "item_reference")) ||
-		      (type && !strcmp(type, "container_upload"));
+		      json_get(json_get(b, "audio"), "id") || (kind && !strcmp(kind, "file")) ||
+		      (type && !strcmp(type, "item_reference")) || (type && !strcmp(type, "container_upload"));
 	if (stored && !(p->features & FEATURE_STORED_OBJECTS))
 		return deny(d, 403, "feature.stored-objects", "objects that are stored at the provider cannot be used");
 	if (kind && !strcmp(kind, "url") && !(p->features & FEATURE_URL_CONTENT))
@@ -242,12 +248,28 @@ static int blocks(const struct policy *p, const cJSON *list, int depth, struct d
 	return 0;
 }
 
+/* Of Responses: an item of an id without type and role refers to one that is stored, like an item_reference. */
+static int check_items(const struct policy *p, const cJSON *input, struct denial *d)
+{
+	const cJSON *i;
+	cJSON_ArrayForEach(i, input)
+	{
+		if (json_get(i, "id") && !json_str(i, "type") && !json_str(i, "role") &&
+		    !(p->features & FEATURE_STORED_OBJECTS))
+			return deny(d, 403, "feature.stored-objects",
+				    "an item of the input has an id and neither type nor role");
+	}
+	return 0;
+}
+
 static int check_features(const struct policy *p, const struct ask *a, const cJSON *o, struct denial *d)
 {
 	static const char *const lists[] = {"messages", "input", "system"};
 	int rc = check_tools(p, a, json_get(o, "tools"), d);
 	for (size_t i = 0; !rc && i < ARRAY_LEN(lists); i++)
 		rc = blocks(p, json_get(o, lists[i]), 0, d);
+	if (!rc && (a->api == API_RESPONSES || a->api == API_COUNT_INPUT))
+		rc = check_items(p, json_get(o, "input"), d);
 	const cJSON *store = json_get(o, "store");
 	if (!rc && store && !cJSON_IsFalse(store) && !(p->features & FEATURE_STORED_OBJECTS))
 		rc = deny(d, 403, "feature.stored-objects", "store has to be false");
