@@ -9,7 +9,8 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 
-#define WORD (2 * MODEL_MAX) /* bytes; no word that is looked for, and no beginning of a URL, is longer */
+#define ANSWER_MAX 1000000000	   /* tokens that can be asked for; more is no figure, and sums of it would overflow */
+#define WORD	   (2 * MODEL_MAX) /* bytes; no word that is looked for, and no beginning of a URL, is longer */
 
 /* ---- denials ---- */
 
@@ -311,7 +312,7 @@ static int check_numbers(const struct policy *p, struct ask *a, const cJSON *o, 
 		int64_t n;
 		if (!v || cJSON_IsNull(v))
 			continue;
-		if (!json_int(o, caps[i], &n) || n < 0)
+		if (!json_int(o, caps[i], &n) || n < 0 || n > ANSWER_MAX)
 			return deny(d, 400, "json", "%s has to be a whole number", caps[i]);
 		if (a->cap_field)
 			return deny(d, 400, "json", "%s and %s cannot both be given", a->cap_field, caps[i]);

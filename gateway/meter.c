@@ -41,6 +41,15 @@ void meter_release(struct meter *m)
 
 /* ---- accounts ---- */
 
+void meter_sum(int64_t *to, int64_t n)
+{
+	const int64_t most = INT64_MAX / 4;
+	int64_t s;
+	if (__builtin_add_overflow(*to, n, &s) || s > most || s < -most)
+		s = n < 0 ? -most : most;
+	*to = s;
+}
+
 static int read_rows(struct meter *m, const char *text, struct account *a,
 		     void (*row)(struct meter *m, struct account *a, sqlite3_stmt *st))
 {
@@ -79,9 +88,9 @@ static int load(struct meter *m, struct account *a)
 			  read_rows(m, "SELECT second, n FROM recent WHERE key=?1 AND second > ?2", &was, on_recent));
 	if (a->unread)
 		return -EIO;
-	a->tokens += was.tokens;
-	a->nano += was.nano;
-	a->bytes += was.bytes;
+	meter_sum(&a->tokens, was.tokens);
+	meter_sum(&a->nano, was.nano);
+	meter_sum(&a->bytes, was.bytes);
 	a->last = was.last;
 	memcpy(a->rate, was.rate, sizeof a->rate);
 	return 0;
@@ -176,8 +185,11 @@ static int64_t nano_of(int64_t tokens, int64_t pico)
 
 int64_t meter_cost(const struct price *c, const struct usage *u)
 {
-	return nano_of(u->input, c->input) + nano_of(u->output, c->output) + nano_of(u->cache_read, c->cache_read) +
-	       nano_of(u->cache_write, c->cache_write);
+	int64_t all = nano_of(u->input, c->input);
+	meter_sum(&all, nano_of(u->output, c->output));
+	meter_sum(&all, nano_of(u->cache_read, c->cache_read));
+	meter_sum(&all, nano_of(u->cache_write, c->cache_write));
+	return all;
 }
 
 /* The most that an input can cost, whatever part of it is cached. */
@@ -292,8 +304,8 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 		a->rate[a->last % WINDOW]++;
 		a->running++;
 		a->active_ms = now;
-		a->tokens += h->tokens;
-		a->nano += h->nano;
+		meter_sum(&a->tokens, h->tokens);
+		meter_sum(&a->nano, h->nano);
 	}
 	h->open = true;
 	keys_of(h, change);
@@ -306,8 +318,8 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 static void add(struct meter *m, struct hold *h, int64_t tokens, int64_t nano)
 {
 	for (int s = 0; s < SCOPES; s++) {
-		h->accounts[s]->tokens += tokens;
-		h->accounts[s]->nano += nano;
+		meter_sum(&h->accounts[s]->tokens, tokens);
+		meter_sum(&h->accounts[s]->nano, nano);
 		h->accounts[s]->running--;
 		h->accounts[s]->active_ms = m->mono_ms();
 	}
@@ -337,7 +349,7 @@ void meter_charge(struct meter *m, const char *session, const char *project, int
 	*change = (struct meter_change){.tokens = tokens};
 	accounts_of(m, session, project, &h);
 	for (int s = 0; s < SCOPES; s++)
-		h.accounts[s]->tokens += tokens;
+		meter_sum(&h.accounts[s]->tokens, tokens);
 	keys_of(&h, change);
 }
 
@@ -351,7 +363,7 @@ int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t
 {
 	int rc = 0;
 	for (int s = 0; s < SCOPES; s++) {
-		h->accounts[s]->bytes += n;
+		meter_sum(&h->accounts[s]->bytes, n);
 		if (h->accounts[s]->bytes > p->limits[s][LIMIT_BYTES])
 			rc = -EDQUOT;
 	}

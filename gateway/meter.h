@@ -56,6 +56,8 @@ void meter_charge(struct meter *m, const char *session, const char *project, int
 void meter_cancel(struct meter *m, struct hold *h); /* it never went out: as if it had not been */
 /* Bytes through the proxy, counted as they go: 0, or -EDQUOT once a limit is passed. */
 int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t n);
+/* Sums stop at a bound instead of becoming negative, which would open every limit. */
+void meter_sum(int64_t *to, int64_t n);
 int64_t meter_cost(const struct price *price, const struct usage *u); /* nanodollars, rounded up */
 void meter_spend(struct meter *m, const char *session, int64_t *tokens, int64_t *nano);
 int64_t meter_last(struct meter *m, const char *session); /* monotonic ms of its last begin or end; -1: none */

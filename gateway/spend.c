@@ -106,9 +106,9 @@ int spend_gather(struct spend *s, const char *text, size_t n)
 		if (!len || len >= sizeof s->rows->key)
 			return -EBADMSG;
 		struct spend_row *r = row_of(s, at, len, 0);
-		r->tokens += tokens;
-		r->nano += nano;
-		r->bytes += bytes;
+		meter_sum(&r->tokens, tokens);
+		meter_sum(&r->nano, nano);
+		meter_sum(&r->bytes, bytes);
 		r->requests += second != 0;
 		if (second && rates >> i & 1)
 			row_of(s, at, len, second)->requests++;

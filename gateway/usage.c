@@ -8,7 +8,8 @@
 #include "backend/base/json.h"
 
 #define LINE_MAX_BYTES (4 << 20)
-#define WORD	       64 /* bytes; no word that is looked for is longer */
+#define WORD	       64	  /* bytes; no word that is looked for is longer */
+#define TOKENS_MAX     1000000000 /* of one answer; more is no figure, and sums of it would overflow */
 
 void usage_start(struct usage_reader *r, enum api api, bool events)
 {
@@ -21,11 +22,16 @@ void usage_release(struct usage_reader *r)
 	buf_release(&r->line);
 }
 
-static bool take(const cJSON *o, const char *key, int64_t *to)
+/* A number that cannot be one of tokens makes all figures of the answer worthless. */
+static bool take(struct usage_reader *r, const cJSON *o, const char *key, int64_t *to)
 {
 	int64_t n;
-	if (!o || !json_int(o, key, &n) || n < 0)
+	if (!o || !cJSON_IsNumber(json_get(o, key)))
 		return false;
+	if (!json_int(o, key, &n) || n < 0 || n > TOKENS_MAX) {
+		r->odd = true;
+		return false;
+	}
 	*to = n;
 	return true;
 }
@@ -37,16 +43,16 @@ static void take_usage(struct usage_reader *r, const cJSON *u)
 	if (!cJSON_IsObject(u))
 		return;
 	if (r->api == API_MESSAGES) {
-		r->input_seen |= take(u, "input_tokens", &r->u.input);
-		take(u, "cache_read_input_tokens", &r->u.cache_read);
-		take(u, "cache_creation_input_tokens", &r->u.cache_write);
-		take(u, "output_tokens", &r->u.output);
+		r->input_seen |= take(r, u, "input_tokens", &r->u.input);
+		take(r, u, "cache_read_input_tokens", &r->u.cache_read);
+		take(r, u, "cache_creation_input_tokens", &r->u.cache_write);
+		take(r, u, "output_tokens", &r->u.output);
 		return;
 	}
 	bool chat = r->api == API_CHAT;
-	r->input_seen |= take(u, chat ? "prompt_tokens" : "input_tokens", &r->u.input);
-	r->output_seen |= take(u, chat ? "completion_tokens" : "output_tokens", &r->u.output);
-	take(json_get(u, chat ? "prompt_tokens_details" : "input_tokens_details"), "cached_tokens", &cached);
+	r->input_seen |= take(r, u, chat ? "prompt_tokens" : "input_tokens", &r->u.input);
+	r->output_seen |= take(r, u, chat ? "completion_tokens" : "output_tokens", &r->u.output);
+	take(r, json_get(u, chat ? "prompt_tokens_details" : "input_tokens_details"), "cached_tokens", &cached);
 	if (cached <= r->u.input) { /* they count it within the input */
 		r->u.cache_read = cached;
 		r->u.input -= cached;
@@ -171,5 +177,7 @@ void usage_end(struct usage_reader *r)
 		r->output_seen |= r->api == API_MESSAGES && cJSON_IsObject(u);
 		r->final = o != NULL;
 	}
+	if (r->odd)
+		r->input_seen = r->output_seen = false;
 	buf_reset(&r->line);
 }

@@ -11,6 +11,7 @@ struct usage_reader {
 	bool skip;	  /* the line, or the object, is longer than what is read */
 	bool input_seen;  /* the input's tokens are known */
 	bool output_seen; /* and those of the whole answer */
+	bool odd;	  /* it says numbers that cannot be: at the end nothing is known then */
 	bool final;	  /* the event that ends an answer has come */
 	struct buf line;
 	struct usage u;

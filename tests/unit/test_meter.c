@@ -219,6 +219,51 @@ static void write_change(sqlite3 *db, const struct meter_change *c)
 	spend_release(&s);
 }
 
+/* Whatever a provider says and however often: what is spent never becomes less, nor is a limit open again. */
+TEST(meter_never_wraps)
+{
+	struct policy *none = limits(""), *p = limits("limit session money 1000\nlimit project tokens 1000000000\n");
+	static const struct price dear = {.input = 1000000000000,
+					  .output = 1000000000000,
+					  .cache_read = 1000000000000,
+					  .cache_write = 1000000000000};
+	struct meter m = fresh(NULL);
+	struct meter_change c;
+	struct denial d;
+	struct hold h[40];
+	int64_t tokens, nano, before = 0;
+	sqlite3 *db;
+	sqlite3_open(":memory:", &db);
+	sqlite3_exec(db, spend_schema, NULL, NULL, NULL);
+	for (int round = 0; round < 20; round++) {
+		struct usage u = {1000000000, 1000000000, 1000000000, 1000000000};
+		struct ask q = request(10, 1000000000);
+		q.price = &dear;
+		for (size_t i = 0; i < ARRAY_LEN(h); i++) {
+			CHECK_INT(meter_reserve(&m, none, "s", "p", &q, &h[i], &c, &d), 0);
+			write_change(db, &c);
+		}
+		for (size_t i = 0; i < ARRAY_LEN(h); i++) {
+			meter_settle(&m, &h[i], &dear, i % 2 ? &u : NULL, &c);
+			write_change(db, &c);
+		}
+		meter_spend(&m, "s", &tokens, &nano);
+		CHECK(nano > 0 && tokens > before);
+		before = tokens;
+	}
+	struct ask small = request(10, 10);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &small, &h[0], &c, &d), -EPERM);
+	CHECK_INT(meter_reserve(&m, p, "t", "p", &small, &h[0], &c, &d), -EPERM);
+	meter_release(&m);
+	m = fresh(db); /* as it is read again */
+	CHECK_INT(meter_reserve(&m, p, "s", "q", &small, &h[0], &c, &d), -EPERM);
+	CHECK_INT(meter_reserve(&m, p, "t", "p", &small, &h[0], &c, &d), -EPERM);
+	meter_release(&m);
+	policy_put(none);
+	policy_put(p);
+	CHECK_INT(sqlite3_close(db), 0);
+}
+
 TEST(meter_survives)
 {
 	sqlite3 *db;

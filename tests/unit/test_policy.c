@@ -255,6 +255,8 @@ static const struct {
 	{API_MESSAGES, 400, "json", "{\"model\":\"claude-haiku-a\",\"max_tokens\":\"9\"}"},
 	{API_MESSAGES, 400, "json", "{\"model\":\"claude-haiku-a\",\"max_tokens\":-9}"},
 	{API_MESSAGES, 400, "json", "{\"model\":\"claude-haiku-a\",\"max_tokens\":1.5}"},
+	{API_MESSAGES, 400, "json", "{\"model\":\"claude-haiku-a\",\"max_tokens\":9007199254740992}"},
+	{API_MESSAGES, 400, "json", "{\"model\":\"claude-haiku-a\",\"max_tokens\":1e999}"},
 	{API_MESSAGES, 400, "json", "{" M "\"tools\":{\"type\":\"web_search_20250305\"}}"},
 	{API_MESSAGES, 400, "json", "{" M "\"tools\":[{\"type\":[\"web_search\"]}]}"},
 	{API_MESSAGES, 403, "feature.server-tools",
