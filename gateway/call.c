@@ -13,6 +13,7 @@
 #include "backend/base/mem.h"
 #include "gw.h"
 
+#define TOKENS_A_SECOND 250 /* that a model makes */
 #define DENIALS_A_SECOND                                                                                               \
 	100 /* records of denials that a socket may cause; what is above is counted in the next one                    \
 	     */
@@ -391,8 +392,11 @@ static const struct usage *charge(struct call *k, struct usage *u)
 	if (!r->input_seen)
 		return NULL;
 	*u = r->u;
-	if (!r->output_seen) { /* it ended early: count what came, one token for three bytes of the stream at most */
+	if (!r->output_seen) { /* it ended early: count what came, one token for three bytes of the stream at most;
+				* and thoughts that are not shown, which take their time */
 		int64_t seen = (int64_t)(k->bytes / 3), most = k->hold.tokens - k->ask.input;
+		int64_t unseen = (clock_mono_ms() - k->started_ms) * TOKENS_A_SECOND / 1000;
+		seen = seen > unseen ? seen : unseen;
 		int64_t guess = seen < most ? seen : most;
 		u->output = u->output > guess ? u->output : guess;
 	}

@@ -372,6 +372,16 @@ for i in range(len(events) + 1):
     results.append((o.get("result"), up.aborted - n))
 check("a client that leaves after any event is settled, and the provider's stream ends", all(x == ("client left", 1) for x in results[:-1]) and results[-1][0] == "complete", results)
 
+# Thoughts that are not shown cost as much: one who leaves before the end pays for the time.
+up.script["claude-muses"] = lambda c, r: up.stream(c, (e for i, e in enumerate(anthropic_events()) if i == 0 or time.sleep(1) is None), pause=0.05)
+t = time.monotonic()
+c = Client(S).ask("POST", "/v1/messages", engine, message("claude-muses", stream=True, max_tokens=50000)).head()
+c.chunk()
+time.sleep(0.8)
+c.close()
+d, o = gw.outcome(-1, 5)
+check("thoughts that are not shown are paid for by their time", o.get("result") == "client left" and 0.8 * 250 <= o["output"] <= max(250 * (time.monotonic() - t), 1000), o)
+
 # ---- revoking at each stage ----
 def revoked(name, token, stage):
     c = Client(S)
