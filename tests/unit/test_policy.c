@@ -35,6 +35,15 @@ TEST(policy_default_holds)
 	CHECK(!policy_price(p, v, "other"));
 	for (enum api i = 0; i < API_N; i++)
 		CHECK_INT(p->routes[i].on, i != API_COUNT_INPUT);
+	/* A name that a shorter line would fit as well has the dearer model's price */
+	static const struct {
+		const char *model;
+		int64_t output;
+	} dear[] = {{"gpt-5-pro", 120},	     {"gpt-5-pro-2025-10-06", 120}, {"gpt-5.2-pro", 168},
+		    {"o3-pro", 80},	     {"o3-deep-research", 40},	    {"gpt-4o-2024-05-13", 15},
+		    {"claude-opus-4-0", 75}, {"claude-opus-4-1", 75},	    {"claude-opus-4-20250514", 75}};
+	for (size_t i = 0; i < ARRAY_LEN(dear); i++)
+		CHECK(policy_price(p, v, dear[i].model)->output >= dear[i].output * 1000000);
 	policy_put(p);
 }
 
