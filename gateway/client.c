@@ -102,15 +102,28 @@ static int read_answer(int fd, struct buf *out, int64_t until, struct err *err)
 	return 0;
 }
 
-static int ask(const struct paths *p, const char *words, const void *body, size_t n, struct buf *out, struct err *err)
+/* The control socket of our own gateway, or of one of root's: another user who listens there would get keys. */
+static int dial(const struct paths *p, struct err *err)
 {
 	CLEAN_FREE char *path = xasprintf("%s/gateway-control.sock", p->runtime);
-	int64_t until = clock_mono_ms() + DEADLINE_MS;
-	if (strchr(words, '\n'))
-		return err_set(err, EINVAL, "a name with a line feed");
+	uid_t uid;
+	pid_t pid;
 	CLEAN_FD int fd = unix_connect(path, NULL);
 	if (fd < 0)
 		return err_set(err, -fd, "the gateway does not run");
+	if (unix_peer(fd, &uid, &pid) || (uid != geteuid() && uid != 0))
+		return err_set(err, EPERM, "what listens at %s is not this user's", path);
+	return take_fd(&fd);
+}
+
+static int ask(const struct paths *p, const char *words, const void *body, size_t n, struct buf *out, struct err *err)
+{
+	int64_t until = clock_mono_ms() + DEADLINE_MS;
+	if (strchr(words, '\n'))
+		return err_set(err, EINVAL, "a name with a line feed");
+	CLEAN_FD int fd = dial(p, err);
+	if (fd < 0)
+		return fd;
 	CLEAN_FREE char *line = xasprintf("%s\t%zu\n", words, n);
 	int rc = send_all(fd, line, strlen(line), until);
 	if (!rc)
@@ -222,10 +235,9 @@ int gateway_start(const struct paths *p, const struct gateway_options *o, struct
 
 int gateway_stop(const struct paths *p, struct err *err)
 {
-	CLEAN_FREE char *path = xasprintf("%s/gateway-control.sock", p->runtime);
 	int64_t until = clock_mono_ms() + DEADLINE_MS;
 	char c;
-	CLEAN_FD int fd = unix_connect(path, NULL);
+	CLEAN_FD int fd = dial(p, NULL);
 	if (fd < 0 || send_all(fd, "stop\t0\n", 7, until))
 		return 0;
 	int rc = recv_all(fd, &c, 1, until); /* the connection ends with the process */
@@ -241,11 +253,10 @@ int gateway_options_set(const struct paths *p, const struct gateway_options *o, 
 
 int gateway_attach(const struct paths *p, struct err *err)
 {
-	CLEAN_FREE char *path = xasprintf("%s/gateway-control.sock", p->runtime);
 	int64_t until = clock_mono_ms() + DEADLINE_MS;
-	CLEAN_FD int fd = unix_connect(path, NULL);
+	CLEAN_FD int fd = dial(p, err);
 	if (fd < 0)
-		return err_set(err, -fd, "the gateway does not run");
+		return fd;
 	int rc = send_all(fd, "attach\t0\n", 9, until);
 	rc = rc ? err_sys(err, -rc, "cannot speak to the gateway") : read_answer(fd, NULL, until, err);
 	return rc ? rc : take_fd(&fd);

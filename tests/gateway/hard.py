@@ -96,6 +96,23 @@ p = subprocess.run([BERTHFS, "gateway", "--state", gw.dir + "/state/berthfs", "-
 check("another process does not write the same ledger", p.returncode == 75 and b"another gateway" in p.stdout, p.stdout)
 
 # ---- the key is nowhere ----
+def in_memory(pid):
+    found = []
+    maps = [l for l in open("/proc/%d/maps" % pid)]
+    mem = open("/proc/%d/mem" % pid, "rb", 0)
+    for l in maps:
+        a, b = [int(x, 16) for x in l.split()[0].split("-")]
+        if b - a > 1 << 30:  # a sanitizer's own
+            continue
+        try:
+            mem.seek(a)
+            held = mem.read(b - a)
+            found += [(l.split()[-1], hex(m.start()), hex(b - a), held[max(0, m.start() - 64):m.start()], held[m.end():m.end() + 64]) for m in re.finditer(KEY.encode(), held)]
+        except (OSError, ValueError, OverflowError):
+            pass
+    return found
+
+
 pid = gw.pid
 hits = []
 files = ["/proc/%d/%s" % (pid, f) for f in ("environ", "cmdline")]
@@ -112,20 +129,50 @@ equal("no core", limits("Max core file size"), ("0", "0"))
 status = open("/proc/%d/status" % pid).read()
 if os.geteuid() == 0:
     check("not readable by its user: its files under /proc are root's", os.stat("/proc/%d/mem" % pid).st_uid == 0)
-    found = []
-    maps = [l for l in open("/proc/%d/maps" % pid)]
-    mem = open("/proc/%d/mem" % pid, "rb", 0)
-    for l in maps:
-        a, b = [int(x, 16) for x in l.split()[0].split("-")]
-        if b - a > 1 << 30:  # a sanitizer's own
-            continue
-        try:
-            mem.seek(a)
-            held = mem.read(b - a)
-            found += [(l.split()[-1], hex(m.start()), hex(b - a), held[max(0, m.start() - 64):m.start()], held[m.end():m.end() + 64]) for m in re.finditer(KEY.encode(), held)]
-        except (OSError, ValueError, OverflowError):
-            pass
+    found = in_memory(pid)
     check("nor in the memory that even root can read", not found or "locked" in gw.ctl("status"), found)
+
+# ---- another user listens where the gateway should: no key is handed over ----
+def lie_in_wait(path, out):
+    """As nobody: whatever is said there goes to out."""
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(path)
+    s.listen()
+    os.write(out, b"listens\n")
+    while True:
+        c, _ = s.accept()
+        os.write(out, c.recv(65536))
+        try:
+            c.sendall(b"0 0\n")
+        except OSError:
+            pass
+        c.close()
+
+
+if os.geteuid() == 0:
+    trap = Instance()
+    os.makedirs(trap.dir + "/run/berthfs")
+    for d, mode in (("", 0o711), ("/run", 0o711), ("/run/berthfs", 0o777)):
+        os.chmod(trap.dir + d, mode)
+    heard, out = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            lie_in_wait(trap.dir + "/run/berthfs/gateway-control.sock", out)
+        finally:
+            os._exit(1)
+    os.close(out)
+    listens = os.read(heard, 8)
+    words = trap.ctl("key", "anthropic", data=KEY.encode(), fail=True)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    taken = os.read(heard, 1 << 20)
+    check("another user who listens in the gateway's place gets no key", listens == b"listens\n" and words and "not this user's" in words and KEY.encode() not in taken, listens, words, taken)
+else:
+    print("skip another user's socket: not root")
 
 # ---- slow clients ----
 slow = [Client(S, 30) for _ in range(5)]
@@ -153,6 +200,10 @@ for name, path, body, events in [("Chat Completions", "/v1/chat/completions", {"
     equal("over TLS, " + name, (r.status, r.whole, r.data), (200, True, b"".join(events)))
     d, o = gw.outcome()
     equal("over TLS, %s: what was used" % name, (o["result"], o["input"], o["output"], o["cache_read"]), ("complete", 60, 7, 40))
+if os.geteuid() == 0:
+    within(5, lambda: not in_memory(gw.pid))
+    found = in_memory(gw.pid)
+    check("the key is not in memory after requests over TLS", not found or "locked" in gw.ctl("status"), found)
 gw.ctl("policy-set", data=policy(safe).encode())
 n = len(safe.requests)
 r = call(S, "POST", "/v1/messages", engine, message())
