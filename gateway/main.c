@@ -173,6 +173,7 @@ static int open_all(struct gw *g, const struct options *o, struct signals *sig, 
 	CLEAN_FREE char *keys = xasprintf("%s/keys", g->dir);
 	sigset_t set;
 	int rc = keys_lock_down(err);
+	unsetenv("SSLKEYLOGFILE"); /* by which libcurl would write down the secrets of its connections */
 	if (!rc)
 		rc = make_dir(g->dir, err);
 	if (!rc)

@@ -214,6 +214,14 @@ if slow[0].s:
     answers = [c.head().status for c in slow]
     equal("a head that does not end is 408", answers, [408] * 5)
 
+# ---- what stands in the environment does not write down the secrets of connections ----
+gw.ctl("stop")
+gw.env["SSLKEYLOGFILE"] = gw.dir + "/secrets"
+gw.start()
+gw.ctl("policy-set", data=policy(safe, anthropic="ca %s/ca.pem" % t).encode())
+equal("the secrets of connections are not written down", (call(S, "POST", "/v1/messages", engine, message()).status, os.path.exists(gw.dir + "/secrets")), (200, False))
+del gw.env["SSLKEYLOGFILE"]
+
 # ---- a full disk ----
 gw.ctl("policy-set", data=policy(up).encode())
 gw.ctl("stop")
