@@ -32,6 +32,7 @@ struct run {
 	char inner_hash[LEDGER_HEX + 1];
 	uint64_t note_size; /* of the checkpoint beside the database; 0: none */
 	char note_root[48];
+	const char *before; /* the file that was checked before this one, or NULL */
 	bool note_met, head_met;
 	uint64_t head_at;
 	bool bad;
@@ -99,9 +100,29 @@ static uint64_t number_of(const char *line, size_t n, const char **p)
 	return *p < end && *(*p)++ == ',' ? seq : 0;
 }
 
-/* A record that an earlier file had, too: the runs have to meet in the last one. */
+/* The record stands, byte for byte, in the file before. */
+static bool stands_before(const struct run *r, const char *line, size_t n, const char *hash)
+{
+	struct stat st;
+	CLEAN_BUF struct buf text = BUF_INIT;
+	CLEAN_FD int fd = r->before ? open(r->before, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0 || fstat(fd, &st) || !st.st_size)
+		return false;
+	char *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	chain_export(&text, line, n, hash);
+	bool found = memmem(map, (size_t)st.st_size, text.p, text.n) != NULL;
+	munmap(map, (size_t)st.st_size);
+	return found;
+}
+
+/* A record that an earlier file had, too: the first of them is compared, the others follow from it, and the runs have
+ * to meet in the last one. */
 static bool again(struct run *r, uint64_t seq, const char *line, size_t n, const char *hash)
 {
+	if (!r->inner && !stands_before(r, line, n, hash))
+		return bad(r, "record %llu: it stands twice, and differs", (unsigned long long)seq);
 	if (!r->inner)
 		memcpy(r->inner_hash, hash, sizeof r->inner_hash);
 	else
@@ -160,6 +181,14 @@ static bool record(struct run *r, const char *line, size_t n, const char *hash)
 	return true;
 }
 
+/* A file that repeats records has to reach the newest of them. */
+static void file_end(struct run *r)
+{
+	if (!r->bad && r->inner && r->inner != r->seq)
+		bad(r, "records up to %llu stand twice, and the second run ends before %llu",
+		    (unsigned long long)r->inner, (unsigned long long)r->seq);
+}
+
 /* ---- where records are ---- */
 
 static int check_file(struct run *r, const char *path, struct err *err)
@@ -191,6 +220,7 @@ static int check_file(struct run *r, const char *path, struct err *err)
 			record(r, line.p, line.n, hash);
 	}
 	munmap(map, (size_t)st.st_size);
+	file_end(r);
 	return 0;
 }
 
@@ -215,6 +245,7 @@ static int check_database(struct run *r, const char *path, struct err *err)
 		else
 			record(r, line, n, hash);
 	}
+	file_end(r);
 	rc = rc == SQLITE_DONE || r->bad ? 0 : err_set(err, EIO, "cannot read %s: %s", path, sqlite3_errmsg(db));
 	sqlite3_finalize(st);
 	sqlite3_close(db);
@@ -230,14 +261,17 @@ static int is_segment(const struct dirent *e)
 static int check_folder(struct run *r, const char *dir, struct err *err)
 {
 	struct dirent **names = NULL;
+	CLEAN_FREE char *last = NULL;
 	int n = scandir(dir, &names, is_segment, alphasort), rc = 0;
 	if (n < 0)
 		return err_sys(err, errno, "cannot read %s", dir);
 	for (int i = 0; i < n; i++) {
-		CLEAN_FREE char *path = xasprintf("%s/%s", dir, names[i]->d_name);
+		char *path = xasprintf("%s/%s", dir, names[i]->d_name);
 		if (!rc && !r->bad)
 			rc = check_file(r, path, err);
 		free(names[i]);
+		free(last);
+		r->before = last = path;
 	}
 	free(names);
 	CLEAN_FREE char *db = xasprintf("%s/ledger.db", dir);
