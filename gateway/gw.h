@@ -81,7 +81,7 @@ struct gw {
 	bool stopping;
 	char *dir, *runtime; /* state and sockets */
 	struct list listeners, conns, calls, tunnels, pulls, controls, attached, dead, again;
-	int n_conns;
+	int n_conns, most_conns;
 	size_t bodies; /* bytes of request bodies that are being read or sent */
 	CURLM *multi;
 	int64_t curl_at;	   /* mono ms when curl wants to be called; -1: never */

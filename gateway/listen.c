@@ -17,8 +17,7 @@
 #include "gw.h"
 #include "net.h"
 
-#define CONNS_MAX	 8192
-#define CONNS_PER_SOCKET 2048
+#define SHARE 4 /* one socket has a quarter of all connections at most */
 /* Bytes of request bodies at once: four of the largest from one socket, so that no sandbox takes the memory of all. */
 #define BODIES_SOCKET ((size_t)128 << 20)
 #define BODIES_ALL    ((size_t)512 << 20)
@@ -401,7 +400,7 @@ static void accept_ready(struct source *s, uint32_t events)
 			return; /* none left, or no descriptor: the sweep frees some */
 		if (l->kind == LISTEN_CONTROL)
 			control_accept(l->gw, fd);
-		else if (l->gw->n_conns >= CONNS_MAX || l->connections >= CONNS_PER_SOCKET)
+		else if (l->gw->n_conns >= l->gw->most_conns || l->connections >= l->gw->most_conns / SHARE)
 			close(fd);
 		else
 			conn_new(l, fd);

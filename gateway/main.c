@@ -23,8 +23,10 @@
 #include "gw.h"
 #include "resolve.h"
 
-#define LARGE (256 << 10) /* bytes; what is larger goes back to the system when it is freed */
-#define TABLE 4096	  /* descriptors */
+#define CONNS_MAX 8192
+#define OWN_FDS	  200 /* descriptors for all but clients' connections, each of which may lead to one of its own */
+#define LARGE	  (256 << 10) /* bytes; what is larger goes back to the system when it is freed */
+#define TABLE	  4096	      /* descriptors */
 
 struct options {
 	const char *state, *runtime, *listen, *sync, *ready, *segment;
@@ -240,9 +242,10 @@ static void close_all(struct gw *g, struct err *err)
 	close(g->epoll);
 }
 
-static void many_descriptors(void)
+/* As many as there may be, and no more connections than leave some: the daemon has to be heard whatever clients do. */
+static void many_descriptors(struct gw *g)
 {
-	struct rlimit r = {0};
+	struct rlimit r = {.rlim_max = 1024};
 	if (!getrlimit(RLIMIT_NOFILE, &r)) {
 		r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
 		setrlimit(RLIMIT_NOFILE, &r);
@@ -251,6 +254,8 @@ static void many_descriptors(void)
 	 * each time that it doubles the table, and socket() with it, for tens of milliseconds */
 	int high = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, r.rlim_cur > TABLE ? TABLE - 1 : (int)r.rlim_cur / 2);
 	fd_close(&high);
+	int most = r.rlim_max < 65536 ? ((int)r.rlim_max - OWN_FDS) / 2 : CONNS_MAX;
+	g->most_conns = most < 32 ? 32 : most > CONNS_MAX ? CONNS_MAX : most;
 }
 
 int gateway_main(int argc, char **argv)
@@ -270,7 +275,7 @@ int gateway_main(int argc, char **argv)
 				&g->controls,  &g->attached, &g->dead,	&g->again};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
-	many_descriptors();
+	many_descriptors(g);
 	mallopt(M_MMAP_THRESHOLD, LARGE);      /* else the memory of large bodies stays with the process */
 	mallopt(M_TRIM_THRESHOLD, 16 * LARGE); /* setting the one makes the other small and fixed */
 	int rc = open_all(g, &o, &sig, &err);

@@ -221,6 +221,22 @@ for s in many:
     s.close()
 check("then that one again", within(5, lambda: call(box, "POST", "/v1/messages", sandbox, message()).status == 200))
 
+# ---- few descriptors: a sandbox that takes all it can get leaves some for the daemon ----
+gw.ctl("stop")
+gw.start("127.0.0.1:%d" % tcp[1], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (600, 600)))
+many = []
+for i in range(1000):
+    s = socket.socket(socket.AF_UNIX)
+    s.setblocking(False)
+    if s.connect_ex(box) in (0, 106, 11):
+        many.append(s)
+check("of few descriptors a sandbox gets some", within(20, lambda: sum(map(is_closed, many)) >= len(many) - 200), len(many), sum(map(is_closed, many)))
+equal("the daemon is heard, and served", (gw.ctl("activity", "7").split()[0], call(S, "POST", "/v1/messages", engine, message()).status), ("0", 200))
+for s in many:
+    s.close()
+gw.ctl("stop")
+gw.start("127.0.0.1:%d" % tcp[1])
+
 # ---- injection ----
 for name, model in [("CR LF", "claude-\r\nx-evil: 1"), ("an escape sequence", "claude-\x1b[31m"), ("U+2028", "claude-\u2028x"), ("a lookalike", "cl\u0430ude-a"), ("a zero", "claude-\0a"),
                     ("a trailing blank", "claude-a ")]:
