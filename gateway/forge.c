@@ -294,12 +294,20 @@ static void pull_end(struct pull *p, const char *result, const char *url, struct
 	pull_free(p);
 }
 
+/* It is shown in terminals. */
+static bool plain(const char *url)
+{
+	for (; *url; url++)
+		if ((unsigned char)*url <= 0x20 || (unsigned char)*url >= 0x7f || strchr("\"<>", *url))
+			return false;
+	return true;
+}
+
 static const char *url_of(const cJSON *o)
 {
 	const char *url = json_str(o, "html_url");
 	url = url ? url : json_str(o, "web_url");
-	return url && (!strncmp(url, "https://", 8) || !strncmp(url, "http://", 7)) && strlen(url) < 500 &&
-			       url[strcspn(url, " \t\r\n\"<>")] == 0
+	return url && (!strncmp(url, "https://", 8) || !strncmp(url, "http://", 7)) && strlen(url) < 500 && plain(url)
 		       ? url
 		       : NULL;
 }
