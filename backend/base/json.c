@@ -12,12 +12,15 @@
 #include "mem.h"
 #include "utf8.h"
 
+#define VALUES_MAX 250000 /* cJSON has 64 bytes and more for each, even if it stands there in two */
+
 struct scan {
 	const char *p, *start, *end;
 	struct err *err;
 	size_t cut;	   /* characters that a string may have in brief; 0: brief is not made */
 	struct buf *brief; /* the text without the ends of long strings */
 	const char *from;  /* what follows here is not in it yet */
+	size_t values;	   /* that it has; of strangers, no more than VALUES_MAX */
 };
 
 static int bad(struct scan *s, const char *what)
@@ -259,6 +262,8 @@ static int value(struct scan *s, int depth)
 	blanks(s);
 	if (s->p >= s->end)
 		return bad(s, "it ends too early");
+	if (++s->values > VALUES_MAX && s->cut)
+		return bad(s, "too many values");
 	switch (*s->p) {
 	case '{':
 	case '[': return container(s, depth);

@@ -15,7 +15,8 @@ int json_check(const char *p, size_t n, struct err *err); /* strict pass alone: 
 cJSON *json_parse(const char *p, size_t n,
 		  struct err *err); /* strict, then parsed; freed by cJSON_Delete; NULL = refused */
 /* The same for who looks at structure, numbers and short words alone: a value's string of more than cut characters ends
- * after so many in the result, which saves most of the time that a long text takes. Keys stay whole; all is checked. */
+ * after so many in the result, which saves most of the time that a long text takes. Keys stay whole; all is checked. It
+ * is for texts of strangers: more than 250,000 values are refused, for millions of small ones would take a gigabyte. */
 cJSON *json_parse_cut(const char *p, size_t n, size_t cut, struct err *err);
 const char *json_str(const cJSON *o, const char *key);	      /* exact-case key; NULL if absent or no string */
 bool json_int(const cJSON *o, const char *key, int64_t *out); /* false if absent or no whole number within 2^53 */

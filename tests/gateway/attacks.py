@@ -207,6 +207,14 @@ for c in slow:
 check("their memory comes back", within(5, lambda: rss() - before < 64 << 10), rss() - before)
 equal("and a large body is taken again", call(S, "POST", "/v1/messages", engine, message(messages=[{"role": "user", "content": "x" * 20_000_000}])).status, 200)
 
+# A body of millions of values is refused before it is taken apart
+before = rss()
+t = time.monotonic()
+heavy = b'{"model":"claude-a","max_tokens":5,"messages":[' + b"0," * (15 << 20) + b"0]}"
+untouched("a body of 15 million values", 400, lambda: call(S, "POST", "/v1/messages", engine, heavy).status)
+high = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/%d/status" % gw.pid).read()).group(1))
+check("takes little more memory than its bytes", high < 500 << 10, high)
+
 many = []
 for i in range(2300):
     s = socket.socket(socket.AF_UNIX)

@@ -370,4 +370,23 @@ TEST(long_strings_are_cut)
 	CHECK(!json_parse_cut("{\"a\":\"some words\",\"a\":1}", 24, 4, NULL));
 }
 
+/* A stranger's text of tiny values does not become gigabytes. */
+TEST(values_are_bounded)
+{
+	CLEAN_BUF struct buf b = BUF_INIT;
+	struct err err = ERR_INIT;
+	buf_adds(&b, "[{\"a\":[");
+	for (int i = 0; i < 249996; i++)
+		buf_adds(&b, "1,");
+	buf_adds(&b, "1]}]");
+	CLEAN_JSON cJSON *most = json_parse_cut(b.p, b.n, 10, &err);
+	CHECK(most != NULL);
+	buf_cut(&b, b.n - 3);
+	buf_adds(&b, ",1]}]");
+	CHECK(!json_parse_cut(b.p, b.n, 10, &err));
+	CHECK(strstr(err.text, "too many values") != NULL);
+	CLEAN_JSON cJSON *own = json_parse(b.p, b.n, &err);
+	CHECK(own != NULL);
+}
+
 CHECK_MAIN()
