@@ -9,8 +9,11 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 
-#define ANSWER_MAX 1000000000	   /* tokens that can be asked for; more is no figure, and sums of it would overflow */
-#define WORD	   (2 * MODEL_MAX) /* bytes; no word that is looked for, and no beginning of a URL, is longer */
+#define ANSWER_MAX 1000000000 /* tokens that can be asked for; more is no figure, and sums of it would overflow */
+/* Tokens that a picture and a document of pages have at most; few bytes can be a large one. */
+#define IMAGE_TOKENS	5000
+#define DOCUMENT_TOKENS 200000
+#define WORD		(2 * MODEL_MAX) /* bytes; no word that is looked for, and no beginning of a URL, is longer */
 
 /* ---- denials ---- */
 
@@ -204,10 +207,29 @@ static int not_url(const struct policy *p, const char *url, struct denial *d)
 	return deny(d, 403, "feature.url-content", "the provider would fetch a URL; send the data itself");
 }
 
-static int blocks(const struct policy *p, const cJSON *list, int depth, struct denial *d);
+static int blocks(const struct policy *p, struct ask *a, const cJSON *list, struct denial *d);
+
+static bool is_one(const char *word, const char *const *words)
+{
+	for (; word && *words; words++)
+		if (!strcmp(word, *words))
+			return true;
+	return false;
+}
+
+/* A picture of few bytes can have as many tokens as a large one, and so can a document that is pictures of pages. */
+static void size_of(struct ask *a, const char *type, const char *kind, bool image)
+{
+	static const char *const pictures[] = {"image", "image_url", "input_image", "computer_screenshot", NULL},
+				 *const files[] = {"file", "input_file", NULL};
+	if (image || is_one(type, pictures))
+		a->extra += IMAGE_TOKENS;
+	else if (is_one(type, files) || (type && !strcmp(type, "document") && kind && !strcmp(kind, "base64")))
+		a->extra += DOCUMENT_TOKENS;
+}
 
 /* One content block, message or input item. What a tool was called with is data, and not looked into. */
-static int block(const struct policy *p, const cJSON *b, int depth, struct denial *d)
+static int block(const struct policy *p, struct ask *a, const cJSON *b, struct denial *d)
 {
 	const cJSON *source = json_get(b, "source"), *image = json_get(b, "image_url"), *file = json_get(b, "file");
 	const char *type = json_str(b, "type"), *kind = json_str(source, "type");
@@ -225,31 +247,31 @@ static int block(const struct policy *p, const cJSON *b, int depth, struct denia
 		if (rc)
 			return rc;
 	}
+	size_of(a, type, kind, image != NULL);
 	static const char *const inner[] = {"content", "output", "source"};
 	for (size_t i = 0; i < ARRAY_LEN(inner); i++) {
 		const cJSON *c = json_get(b, inner[i]);
-		int rc = cJSON_IsArray(c)    ? blocks(p, c, depth + 1, d)
-			 : cJSON_IsObject(c) ? block(p, c, depth + 1, d)
-					     : 0;
+		int rc = cJSON_IsArray(c) ? blocks(p, a, c, d) : cJSON_IsObject(c) ? block(p, a, c, d) : 0;
 		if (rc)
 			return rc;
 	}
 	return 0;
 }
 
-static int blocks(const struct policy *p, const cJSON *list, int depth, struct denial *d)
+static int blocks(const struct policy *p, struct ask *a, const cJSON *list, struct denial *d)
 {
 	const cJSON *b;
 	cJSON_ArrayForEach(b, list)
 	{
-		int rc = cJSON_IsObject(b) ? block(p, b, depth, d) : 0;
+		int rc = cJSON_IsObject(b) ? block(p, a, b, d) : 0;
 		if (rc)
 			return rc;
 	}
 	return 0;
 }
 
-/* Of Responses: an item of an id without type and role refers to one that is stored, like an item_reference. */
+/* Of Responses: an item with an id and neither type nor role refers to a stored one, like an
+ * item_reference. */
 static int check_items(const struct policy *p, const cJSON *input, struct denial *d)
 {
 	const cJSON *i;
@@ -263,12 +285,12 @@ static int check_items(const struct policy *p, const cJSON *input, struct denial
 	return 0;
 }
 
-static int check_features(const struct policy *p, const struct ask *a, const cJSON *o, struct denial *d)
+static int check_features(const struct policy *p, struct ask *a, const cJSON *o, struct denial *d)
 {
 	static const char *const lists[] = {"messages", "input", "system"};
 	int rc = check_tools(p, a, json_get(o, "tools"), d);
 	for (size_t i = 0; !rc && i < ARRAY_LEN(lists); i++)
-		rc = blocks(p, json_get(o, lists[i]), 0, d);
+		rc = blocks(p, a, json_get(o, lists[i]), d);
 	if (!rc && (a->api == API_RESPONSES || a->api == API_COUNT_INPUT))
 		rc = check_items(p, json_get(o, "input"), d);
 	const cJSON *store = json_get(o, "store");
@@ -357,7 +379,11 @@ int body_check_for(const struct policy *p, enum api api, const char *provider, c
 		rc = check_model(p, a, provider, o, d);
 	if (!rc)
 		rc = check_numbers(p, a, o, d);
-	return rc ? rc : check_features(p, a, o, d);
+	if (!rc)
+		rc = check_features(p, a, o, d);
+	if (!rc && !api_counts(api))
+		a->input += a->extra;
+	return rc;
 }
 
 static bool is_key(const struct member *m, const char *name)

@@ -394,6 +394,59 @@ TEST(policy_features_on)
 	policy_put(p);
 }
 
+/* What is reserved for an input is not its bytes alone: a white picture of many pixels has few. */
+TEST(policy_pictures_count)
+{
+	static const struct {
+		enum api api;
+		const char *body;
+		int64_t extra;
+	} cases[] = {
+		{API_MESSAGES,
+		 "{" M
+		 "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\","
+		 "\"data\":\"\"}},{\"type\":\"tool_result\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":"
+		 "\"base64\","
+		 "\"data\":\"\"}}]}]}]}",
+		 10000},
+		{API_MESSAGES,
+		 "{" M "\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"data\":"
+		       "\"\"}}]}]}",
+		 200000},
+		{API_MESSAGES,
+		 "{" M
+		 "\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"text\",\"data\":\"\"}}]}]}",
+		 0},
+		{API_MESSAGES, "{" M "\"messages\":[{\"content\":\"image\"}]}", 0},
+		{API_CHAT, "{\"model\":\"gpt-5\",\"messages\":[{\"content\":[{\"image_url\":{\"url\":\"data:x\"}}]}]}",
+		 5000},
+		{API_CHAT,
+		 "{\"model\":\"gpt-5\",\"messages\":[{\"content\":[{\"type\":\"file\",\"file\":{\"file_data\":\"\"}}]}]"
+		 "}",
+		 200000},
+		{API_RESPONSES,
+		 "{\"model\":\"gpt-5\",\"input\":[{\"type\":\"function_call_output\",\"output\":[{\"type\":\"input_"
+		 "image\","
+		 "\"image_url\":\"data:x\"}]}]}",
+		 5000},
+	};
+	struct policy *p = read_policy("");
+	struct ask a;
+	struct denial d;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		CHECK_INT(ask(p, cases[i].api, cases[i].body, &a, &d), 0);
+		CHECK_INT(a.extra, cases[i].extra);
+		CHECK_INT(a.input, (int64_t)strlen(cases[i].body) / 2 + 16 + cases[i].extra);
+	}
+	CHECK_INT(
+		ask(p, API_COUNT_TOKENS,
+		    "{\"model\":\"claude-sonnet-5\",\"messages\":[{\"content\":[{\"type\":\"image\",\"source\":{}}]}]}",
+		    &a, &d),
+		0);
+	CHECK_INT(a.input, 0);
+	policy_put(p);
+}
+
 TEST(policy_rebuilt_bodies)
 {
 	struct policy *p = read_policy("");
