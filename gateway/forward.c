@@ -17,8 +17,9 @@
 
 #define CONNECT_MS 10000
 #define SILENT_MS  600000 /* without a byte from the provider */
-#define SWALLOW_MS 5000	  /* for the end of an answer that is not passed on; then its connection is given up */
-#define POOL	   256	  /* connections kept open */
+#define HEAD_MOST  (400 << 10)
+#define SWALLOW_MS 5000 /* for the end of an answer that is not passed on; then its connection is given up */
+#define POOL	   256	/* connections kept open */
 
 /* ---- memory: curl's copies of a header with a key in it are wiped when it frees them ---- */
 
@@ -118,6 +119,8 @@ static void take_framing(struct call *k, const char *name, size_t n, const char 
 static size_t on_header(char *p, size_t size, size_t n, void *arg)
 {
 	struct call *k = arg;
+	if ((k->head_bytes += n) > HEAD_MOST) /* libcurl keeps all of them, and bounds the head alone */
+		return 0;
 	if (k->head_sent) /* a trailer */
 		return n;
 	if (n > 5 && !strncmp(p, "HTTP/", 5)) { /* also after a 100 */

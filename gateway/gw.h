@@ -174,6 +174,7 @@ struct call {
 	EVP_MD_CTX *hash; /* of what the client gets */
 	int status;
 	bool head_sent, swallow, chunked, paused, cut;
+	size_t head_bytes;  /* that have come of it, and of trailers */
 	bool encoded;	    /* the answer is compressed, which nobody asked for */
 	int64_t swallow_ms; /* since when what comes is thrown away */
 	bool sent;	    /* curl has begun to send it */

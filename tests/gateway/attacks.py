@@ -360,6 +360,16 @@ c = Client(S).ask("POST", "/v1/messages", engine, message("claude-trailer", stre
 data = c.f.read()
 check("trailers do not pass", KEY.encode() not in data and b"set-cookie" not in data and data.endswith(b"0\r\n\r\n"), data[-200:])
 c.close()
+def endless_trailers(c, r):
+    c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+    for i in range(4000):
+        c.sendall(b"X-%d: yyyyyyyyyyyyyyyyyyyyyyyyy\r\n" % i * 1000)
+    return "close"
+up.script["claude-trailer"] = endless_trailers
+high = lambda: int(re.search(r"VmHWM:\s+(\d+)", open("/proc/%d/status" % gw.pid).read()).group(1))
+before = high()
+r = call(S, "POST", "/v1/messages", engine, message("claude-trailer"))
+check("trailers without end are cut off, and take no memory", not r.whole and high() - before < 50 << 10, r.whole, before, high())
 for name, head in [("two lengths", b"Content-Length: 2\r\nContent-Length: 200\r\n"), ("a length that is no number", b"Content-Length: x\r\n"), ("a negative length", b"Content-Length: -5\r\n"),
                    ("a head of 2 MB", b"X: " + b"y" * 2000000 + b"\r\n"), ("a line of zeros", b"\0" * 100 + b"\r\n")]:
     def lie(c, r, head=head):
