@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
@@ -181,6 +182,24 @@ static bool client_namespace(enum api api, const cJSON *t, const char *type)
 	return true;
 }
 
+/* Some servers read keys without regard to case: a key that is looked at here is written as it is, or not at all. */
+static int same_case(const cJSON *o, struct denial *d)
+{
+	static const char *const looked_at[] = {"type",	 "source", "image_url", "file",	 "file_id", "file_url", "url",
+						"audio", "id",	   "role",	"tools", "content", "output",	NULL};
+	const cJSON *i;
+	cJSON_ArrayForEach(i, o)
+	{
+		if (!i->string[strcspn(i->string, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")])
+			continue;
+		for (size_t k = 0; looked_at[k]; k++)
+			if (!strcasecmp(i->string, looked_at[k]))
+				return deny(d, 400, "json", "the key \"%.60s\" is written \"%s\"", i->string,
+					    looked_at[k]);
+	}
+	return 0;
+}
+
 static int check_tools(const struct policy *p, const struct ask *a, const cJSON *tools, struct denial *d)
 {
 	const cJSON *t;
@@ -191,6 +210,8 @@ static int check_tools(const struct policy *p, const struct ask *a, const cJSON 
 		const cJSON *type = json_get(t, "type");
 		if (!cJSON_IsObject(t) || (type && !cJSON_IsString(type)))
 			return deny(d, 400, "json", "each of tools has to be an object, its type a word");
+		if (same_case(t, d))
+			return -EPERM;
 		const char *word = cJSON_GetStringValue(type);
 		if (!client_tool(a->api, word) && !client_namespace(a->api, t, word) &&
 		    !(p->features & FEATURE_SERVER_TOOLS))
@@ -236,6 +257,9 @@ static int block(const struct policy *p, struct ask *a, const cJSON *b, struct d
 	bool stored = json_get(b, "file_id") || json_get(file, "file_id") || json_get(source, "file_id") ||
 		      json_get(json_get(b, "audio"), "id") || (kind && !strcmp(kind, "file")) ||
 		      (type && !strcmp(type, "item_reference")) || (type && !strcmp(type, "container_upload"));
+	if (same_case(b, d) || (file && cJSON_IsObject(file) && same_case(file, d)) ||
+	    (cJSON_IsObject(image) && same_case(image, d)))
+		return -EPERM;
 	if (stored && !(p->features & FEATURE_STORED_OBJECTS))
 		return deny(d, 403, "feature.stored-objects", "objects that are stored at the provider cannot be used");
 	if (kind && !strcmp(kind, "url") && !(p->features & FEATURE_URL_CONTENT))

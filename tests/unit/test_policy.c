@@ -289,6 +289,22 @@ static const struct {
 	 "\"file_id\":\"x\"}}]}]}"}, /* data of a call */
 	{API_MESSAGES, 0, "",
 	 "{" M "\"messages\":[{\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"\"}}]}]}"},
+	/* keys that servers without regard to case would take for those that are looked at */
+	{API_CHAT, 400, "json",
+	 "{\"model\":\"gpt-5\",\"messages\":[{\"Content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"http://"
+	 "x\"}}]}]}"},
+	{API_CHAT, 400, "json",
+	 "{\"model\":\"gpt-5\",\"messages\":[{\"content\":[{\"type\":\"image_url\",\"Image_URL\":{\"url\":\"http://"
+	 "x\"}}]}]}"},
+	{API_CHAT, 400, "json",
+	 "{\"model\":\"gpt-5\",\"messages\":[{\"content\":[{\"image_url\":{\"url\":\"data:x\",\"URL\":\"http://"
+	 "x\"}}]}]}"},
+	{API_CHAT, 400, "json",
+	 "{\"model\":\"gpt-5\",\"messages\":[{\"content\":[{\"type\":\"file\",\"file\":{\"\\u0046ile_id\":\"x\"}}]}]}"},
+	{API_MESSAGES, 400, "json",
+	 "{" M
+	 "\"messages\":[{\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"Type\":\"url\"}}]}]}"},
+	{API_MESSAGES, 400, "json", "{" M "\"tools\":[{\"Type\":\"web_search_20250305\",\"name\":\"w\"}]}"},
 	{API_CHAT, 0, "", "{\"model\":\"gpt-5\",\"messages\":[],\"tools\":[{\"type\":\"function\"}],\"store\":false}"},
 	{API_CHAT, 403, "price", "{\"model\":\"gpt-4x\",\"messages\":[]}"},
 	{API_CHAT, 403, "feature.stored-objects", "{\"model\":\"gpt-5\",\"store\":true}"},
@@ -411,7 +427,7 @@ TEST(policy_pictures_count)
 		 10000},
 		{API_MESSAGES,
 		 "{" M "\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"data\":"
-		       "\"\"}}]}]}",
+		 "\"\"}}]}]}",
 		 200000},
 		{API_MESSAGES,
 		 "{" M
