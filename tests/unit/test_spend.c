@@ -307,7 +307,7 @@ TEST(spend_of_other_databases)
 TEST(spend_text_and_back)
 {
 	struct meter_change c = {
-		.keys = {"s:one", "p:", "d:2026-11-29"}, .tokens = -7, .nano = INT64_MIN / 4, .bytes = 3};
+		.keys = {"s:one", "p:", "d:2026-11-29"}, .tokens = -7, .nano = INT64_MIN / 4096, .bytes = 3};
 	CLEAN_BUF struct buf text = BUF_INIT;
 	struct spend s = {0};
 	spend_text(&c, &text);
