@@ -180,8 +180,22 @@ static bool digits(struct scan *s)
 	return s->p > from;
 }
 
+#define LARGE_DIGITS 308 /* more of them, or an exponent, can be more than a double holds */
+
+/* Where a number is too large, readers differ: some take it for infinite, some for null, some for the largest one. */
+static int finite_number(struct scan *s, const char *from, bool exponent)
+{
+	size_t n = (size_t)(s->p - from);
+	if (!exponent && n <= LARGE_DIGITS)
+		return 0;
+	CLEAN_FREE char *copy = xstrndup(from, n);
+	return isfinite(strtod(copy, NULL)) ? 0 : bad(s, "a number is too large");
+}
+
 static int number(struct scan *s)
 {
+	const char *from = s->p;
+	bool exponent = false;
 	if (s->p < s->end && *s->p == '-')
 		s->p++;
 	if (s->p < s->end && *s->p == '0')
@@ -199,8 +213,9 @@ static int number(struct scan *s)
 			s->p++;
 		if (!digits(s))
 			return bad(s, "digits are missing in the exponent");
+		exponent = true;
 	}
-	return 0;
+	return finite_number(s, from, exponent);
 }
 
 static int value(struct scan *s, int depth);
