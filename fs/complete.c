@@ -54,8 +54,9 @@ static void committed(struct request *r)
 		commit(h);
 	h->again = false;
 	if (!h->committing) {
-		bool made = r->kind == REQ_CREATE && !r->rc && r->name;
-		if (!made || !watchers_defer(h->f, r->name, &h->waiters))
+		if (r->kind == REQ_CREATE && !r->rc && r->name)
+			watchers_wake(h->f, r->name, &h->waiters);
+		else
 			ops_wake(&h->waiters);
 		if (h->released)
 			h->f->barrier--;

@@ -394,8 +394,7 @@ static void answer_made(struct op *op, const char *name)
 	list_init(&waiting);
 	list_append(&waiting, &op->wait);
 	op->wake = succeeded;
-	if (!watchers_defer(op->f, name, &waiting))
-		ops_wake(&waiting);
+	watchers_wake(op->f, name, &waiting);
 }
 
 static void renamed(struct op *op, struct request *r)

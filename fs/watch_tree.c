@@ -316,8 +316,6 @@ void watchers_died(struct face *f, const struct session *s, bool removed)
 
 /* ---- requests of the poker ---- */
 
-#define DEFER_MS 1000 /* at most: the poker may hang */
-
 static struct ghost *ghost_named(const struct watchers *w, const char *name)
 {
 	list_each (pos, &w->ghosts)
@@ -356,18 +354,21 @@ bool watchers_has_ghost(const struct face *f, const char *name)
 	return f->watchers && ghost_named(f->watchers, name);
 }
 
-bool watchers_defer(struct face *f, const char *name, struct list *waiting)
+#define DEFER_MS 1000 /* at most: the poker may hang */
+
+void watchers_wake(struct face *f, const char *name, struct list *waiting)
 {
 	struct ghost *g = f->watchers && f->watchers->poke ? ghost_named(f->watchers, name) : NULL;
-	if (!g)
-		return false;
+	if (!g) {
+		ops_wake(waiting);
+		return;
+	}
 	list_each_safe (pos, waiting) {
 		struct op *op = list_entry(pos, struct op, wait);
 		list_remove(&op->wait);
 		list_append(&g->waiting, &op->wait);
 		op_limit(op, DEFER_MS, op->wake);
 	}
-	return true;
 }
 
 void watchers_renamed(struct face *f, const char *name)

@@ -45,10 +45,10 @@ void watchers_died(struct face *f, const struct session *s, bool removed);
 
 /* The name is that of a session whose end the poker has yet to show: the kernel may not keep it for another one. */
 bool watchers_has_ghost(const struct face *f, const char *name);
-/* A session of this name has been made, and those in `waiting` wait to be told. While the kernel still has one that had
- * the name before, a path can lead to that and fail with ENOENT: they are put off until the poker has removed it, or a
- * second. False: there is none, and they stay where they are. */
-bool watchers_defer(struct face *f, const char *name, struct list *waiting);
+/* Wakes the ops in `waiting`, who are to be told that a session of this name has been made. While the kernel still has
+ * one that had the name before, a path can lead to that and fail with ENOENT: then they are woken when the poker has
+ * removed it, or after a second. */
+void watchers_wake(struct face *f, const char *name, struct list *waiting);
 void watchers_renamed(struct face *f, const char *name); /* a session has got this name */
 
 /* Requests of the poker. It is known by its pid; each returns false if the request is somebody else's, or is nothing

@@ -10,7 +10,6 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 
-#define ANSWER_MAX 1000000000 /* tokens that can be asked for; more is no figure, and sums of it would overflow */
 /* Tokens that a picture and a document of pages have at most; few bytes can be a large one. */
 #define IMAGE_TOKENS	5000
 #define DOCUMENT_TOKENS 200000
@@ -139,6 +138,11 @@ static bool dated(const char *s, const char *with)
 	return starts(s, with) && strlen(s) == strlen(with) + 8 && strspn(s + strlen(with), "0123456789") == 8;
 }
 
+static bool takes_items(enum api api)
+{
+	return api == API_RESPONSES || api == API_COUNT_INPUT;
+}
+
 /* Tools that the client runs itself; all others run at the provider. */
 static bool client_tool(enum api api, const char *type)
 {
@@ -163,8 +167,7 @@ static bool client_namespace(enum api api, const cJSON *t, const char *type)
 {
 	static const char *const keys[] = {"type", "name", "description", "tools"};
 	const cJSON *i, *tools = json_get(t, "tools");
-	if ((api != API_RESPONSES && api != API_COUNT_INPUT) || !type || strcmp(type, "namespace") ||
-	    !cJSON_IsArray(tools))
+	if (!takes_items(api) || !type || strcmp(type, "namespace") || !cJSON_IsArray(tools))
 		return false;
 	cJSON_ArrayForEach(i, t)
 	{
@@ -257,7 +260,7 @@ static int block(const struct policy *p, struct ask *a, const cJSON *b, struct d
 	bool stored = json_get(b, "file_id") || json_get(file, "file_id") || json_get(source, "file_id") ||
 		      json_get(json_get(b, "audio"), "id") || (kind && !strcmp(kind, "file")) ||
 		      (type && !strcmp(type, "item_reference")) || (type && !strcmp(type, "container_upload"));
-	if (same_case(b, d) || (file && cJSON_IsObject(file) && same_case(file, d)) ||
+	if (same_case(b, d) || (cJSON_IsObject(file) && same_case(file, d)) ||
 	    (cJSON_IsObject(image) && same_case(image, d)))
 		return -EPERM;
 	if (stored && !(p->features & FEATURE_STORED_OBJECTS))
@@ -294,8 +297,7 @@ static int blocks(const struct policy *p, struct ask *a, const cJSON *list, stru
 	return 0;
 }
 
-/* Of Responses: an item with an id and neither type nor role refers to a stored one, like an
- * item_reference. */
+/* Of Responses: an item with an id and neither type nor role refers to a stored one, like an item_reference. */
 static int check_items(const struct policy *p, const cJSON *input, struct denial *d)
 {
 	const cJSON *i;
@@ -315,7 +317,7 @@ static int check_features(const struct policy *p, struct ask *a, const cJSON *o,
 	int rc = check_tools(p, a, json_get(o, "tools"), d);
 	for (size_t i = 0; !rc && i < ARRAY_LEN(lists); i++)
 		rc = blocks(p, a, json_get(o, lists[i]), d);
-	if (!rc && (a->api == API_RESPONSES || a->api == API_COUNT_INPUT))
+	if (!rc && takes_items(a->api))
 		rc = check_items(p, json_get(o, "input"), d);
 	const cJSON *store = json_get(o, "store");
 	if (!rc && store && !cJSON_IsFalse(store) && !(p->features & FEATURE_STORED_OBJECTS))
@@ -358,7 +360,7 @@ static int check_numbers(const struct policy *p, struct ask *a, const cJSON *o, 
 		int64_t n;
 		if (!v || cJSON_IsNull(v))
 			continue;
-		if (!json_int(o, caps[i], &n) || n < 0 || n > ANSWER_MAX)
+		if (!json_int(o, caps[i], &n) || n < 0 || n > TOKENS_MAX)
 			return deny(d, 400, "json", "%s has to be a whole number", caps[i]);
 		if (a->cap_field)
 			return deny(d, 400, "json", "%s and %s cannot both be given", a->cap_field, caps[i]);

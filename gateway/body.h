@@ -5,6 +5,8 @@
 #include "backend/base/buf.h"
 #include "policy.h"
 
+#define TOKENS_MAX 1000000000 /* asked for or used by one request; more is no figure, and sums would overflow */
+
 struct denial {
 	int status;
 	const char *rule; /* a fixed word: "model", "field", "limit.session.money"... */

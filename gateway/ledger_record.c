@@ -61,14 +61,6 @@ void ledger_text(struct ledger_record *rec, const char *key, const char *text)
 
 void ledger_int(struct ledger_record *rec, const char *key, int64_t n)
 {
-	char text[24];
-	size_t at = sizeof text;
-	uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n;
-	do {
-		text[--at] = (char)('0' + left % 10);
-	} while (left /= 10);
-	if (n < 0)
-		text[--at] = '-';
 	add_key(rec, key);
-	buf_add(&rec->fields, text + at, sizeof text - at);
+	buf_addi(&rec->fields, n);
 }

@@ -8,8 +8,6 @@
 #include "backend/base/mem.h"
 #include "control.h"
 
-#define TOKENS_MAX 1000000000 /* of one request: more is no figure */
-
 static bool number(const char *text, int64_t *out)
 {
 	char *end;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/base/hash.h"
 #include "backend/base/mem.h"
 
 #define ROWS_MAX 256 /* that are gathered; they are looked for one after another */
@@ -24,20 +25,6 @@ struct spend_row {
 
 /* ---- a change as text: TOKENS NANO BYTES SECOND RATES, and the keys, each with a NUL behind ---- */
 
-static void add_number(struct buf *out, int64_t n)
-{
-	char text[24];
-	size_t at = sizeof text;
-	uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n;
-	text[--at] = ' ';
-	do {
-		text[--at] = (char)('0' + left % 10);
-	} while (left /= 10);
-	if (n < 0)
-		text[--at] = '-';
-	buf_add(out, text + at, sizeof text - at);
-}
-
 void spend_text(const struct meter_change *c, struct buf *out)
 {
 	int rates = 0;
@@ -46,11 +33,11 @@ void spend_text(const struct meter_change *c, struct buf *out)
 	for (int s = 0; s < SCOPES; s++)
 		rates |= c->rate[s] << s;
 	buf_reserve(out, 240);
-	add_number(out, c->tokens);
-	add_number(out, c->nano);
-	add_number(out, c->bytes);
-	add_number(out, c->second);
-	add_number(out, rates);
+	const int64_t numbers[] = {c->tokens, c->nano, c->bytes, c->second, rates};
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+		buf_addi(out, numbers[i]);
+		buf_addc(out, ' ');
+	}
 	for (int s = 0; s < SCOPES; s++)
 		buf_add(out, c->keys[s], strlen(c->keys[s]) + 1);
 }
@@ -68,17 +55,9 @@ static bool take_number(const char **at, int64_t *out)
 
 /* ---- gathering ---- */
 
-static uint64_t hash_of(const char *key, size_t n, int64_t second)
-{
-	uint64_t h = 14695981039346656037u ^ (uint64_t)second;
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ (unsigned char)key[i]) * 1099511628211u;
-	return h;
-}
-
 static struct spend_row *row_of(struct spend *s, const char *key, size_t n, int64_t second)
 {
-	uint64_t hash = hash_of(key, n, second);
+	uint64_t hash = hash_add(hash_add(HASH_BEGIN, &second, sizeof second), key, n);
 	for (size_t i = 0; i < s->n; i++)
 		if (s->hashes[i] == hash && s->rows[i].second == second && !strcmp(s->rows[i].key, key))
 			return &s->rows[i];

@@ -8,8 +8,7 @@
 #include "backend/base/json.h"
 
 #define LINE_MAX_BYTES (4 << 20)
-#define WORD	       64	  /* bytes; no word that is looked for is longer */
-#define TOKENS_MAX     1000000000 /* of one answer; more is no figure, and sums of it would overflow */
+#define WORD	       64 /* bytes; no word that is looked for is longer */
 
 void usage_start(struct usage_reader *r, enum api api, bool events)
 {

@@ -45,6 +45,19 @@ void buf_adds(struct buf *b, const char *s)
 	buf_add(b, s, strlen(s));
 }
 
+void buf_addi(struct buf *b, int64_t n)
+{
+	char text[24];
+	size_t at = sizeof text;
+	uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n;
+	do {
+		text[--at] = (char)('0' + left % 10);
+	} while (left /= 10);
+	if (n < 0)
+		text[--at] = '-';
+	buf_add(b, text + at, sizeof text - at);
+}
+
 void buf_addc(struct buf *b, char c)
 {
 	buf_add(b, &c, 1);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct buf {
 	char *p;    /* NULL until the first byte; use buf_str() for a C string */
@@ -19,6 +20,7 @@ void buf_reserve(struct buf *b, size_t extra); /* room for extra more bytes */
 void buf_add(struct buf *b, const void *data, size_t n);
 void buf_adds(struct buf *b, const char *s);
 void buf_addc(struct buf *b, char c);
+void buf_addi(struct buf *b, int64_t n); /* in decimal, without the cost of a format */
 __attribute__((format(printf, 2, 3))) void buf_addf(struct buf *b, const char *fmt, ...);
 void buf_addv(struct buf *b, const char *fmt, va_list ap);
 void buf_cut(struct buf *b, size_t n);	  /* shortens to n bytes */

@@ -80,6 +80,17 @@ TEST(long_formats)
 	CHECK(buf_ends(&b, "x>"));
 }
 
+TEST(numbers)
+{
+	static const int64_t some[] = {0, 7, -7, 10, 1000000000, INT64_MAX, INT64_MIN};
+	for (size_t i = 0; i < ARRAY_LEN(some); i++) {
+		CLEAN_BUF struct buf is = BUF_INIT, want = BUF_INIT;
+		buf_addi(&is, some[i]);
+		buf_addf(&want, "%lld", (long long)some[i]);
+		CHECK_STR(buf_str(&is), buf_str(&want));
+	}
+}
+
 TEST(errors_give_their_code_and_words)
 {
 	struct err e = ERR_INIT;
