@@ -101,6 +101,7 @@ equal "rmdir in a session" "$(errno_of rmdir "$S/s/settings")" EPERM
 # ---- switched off
 stop
 start -o nowatch || exit 1
+: >"$T/err" # of the one before: it was established, too
 inotifywait -m "$S/s" "$M" -e modify >"$T/events" 2>"$T/err" &
 pid=$!
 own $pid

@@ -84,6 +84,7 @@ begin() {
 	J=$(janitor)
 	within 5 has_poker "$J"
 	W=$(poker "$J")
+	: >"$T/err"
 	inotifywait -m -e modify "$S"/s* >"$T/events" 2>"$T/err" &
 	watcher=$!
 	own $watcher
