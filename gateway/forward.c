@@ -57,6 +57,7 @@ void forward_curl_timer(struct gw *g)
 	g->curl_at = -1;
 	curl_multi_socket_action(g->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 	forward_finished(g);
+	conn_flush_all(g);
 }
 
 int forward_init(struct gw *g, struct err *err)
@@ -238,7 +239,7 @@ static void to_client(struct call *k, const char *p, size_t n)
 	EVP_DigestUpdate(k->hash, p, n);
 	k->bytes += n;
 	if (!k->chunked) {
-		conn_send(c, p, n);
+		conn_add(c, p, n);
 		return;
 	}
 	size_t at = sizeof size;
@@ -246,9 +247,9 @@ static void to_client(struct call *k, const char *p, size_t n)
 	size[--at] = '\r';
 	for (size_t left = n; left; left >>= 4)
 		size[--at] = "0123456789abcdef"[left & 15];
-	buf_add(&c->out, size + at, sizeof size - at);
+	conn_add(c, size + at, sizeof size - at);
 	buf_add(&c->out, p, n);
-	conn_send(c, "\r\n", 2);
+	conn_add(c, "\r\n", 2);
 }
 
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
@@ -275,10 +276,12 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 
 void forward_resume(struct call *k)
 {
+	struct gw *g = k->gw;
 	if (!k->paused || !k->easy)
 		return;
 	k->paused = false;
 	curl_easy_pause(k->easy, CURLPAUSE_CONT);
+	conn_flush_all(g);
 }
 
 /* ---- the end ---- */
@@ -325,7 +328,7 @@ static void answer_end(struct call *k, const char *result)
 		return;
 	}
 	if (k->chunked)
-		conn_send(c, "0\r\n\r\n", 5);
+		conn_add(c, "0\r\n\r\n", 5);
 	conn_flush(c);
 	conn_done(c);
 	conn_read(c);

@@ -59,7 +59,8 @@ struct conn { /* a client's connection */
 	struct source source;
 	struct gw *gw;
 	struct list link;
-	struct list again; /* in gw->again: it has more to read, when others have had their turn */
+	struct list again;  /* in gw->again: it has more to read, when others have had their turn */
+	struct list unsent; /* in gw->unsent: bytes of an answer that have not been tried to send */
 	struct listener *from;
 	enum conn_state state;
 	struct http_reader in;
@@ -80,7 +81,7 @@ struct gw {
 	struct source upstream; /* an epoll set of its own for curl's sockets: they go first */
 	bool stopping;
 	char *dir, *runtime; /* state and sockets */
-	struct list listeners, conns, calls, tunnels, pulls, controls, attached, dead, again;
+	struct list listeners, conns, calls, tunnels, pulls, controls, attached, dead, again, unsent;
 	int n_conns, most_conns;
 	size_t bodies; /* bytes of request bodies that are being read or sent */
 	CURLM *multi;
@@ -141,6 +142,8 @@ void conn_put_off(struct conn *c);			 /* it has more to read: after the others *
 void conn_read_again(struct gw *g);			 /* those that have been put off, once each */
 void conn_send(struct conn *c, const void *p, size_t n); /* queues and sends what goes at once */
 void conn_flush(struct conn *c);
+void conn_add(struct conn *c, const void *p, size_t n); /* queues; goes out with what follows, by conn_flush_all() */
+void conn_flush_all(struct gw *g);
 size_t conn_backlog(const struct conn *c);
 void conn_done(struct conn *c);	 /* the answer is queued as a whole: on to the next request, or close */
 void conn_abort(struct conn *c); /* closed in the middle, so that nobody takes the answer for complete */

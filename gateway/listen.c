@@ -21,6 +21,7 @@
 /* Bytes of request bodies at once: four of the largest from one socket, so that no sandbox takes the memory of all. */
 #define BODIES_SOCKET ((size_t)128 << 20)
 #define BODIES_ALL    ((size_t)512 << 20)
+#define TOGETHER      (16 << 10) /* bytes of an answer that wait for what comes in the same go */
 #define IDLE_MS	      (120 * 1000)
 #define HEAD_MS	      (10 * 1000) /* from the first byte of a request to the end of its head */
 #define BODY_MS	      (60 * 1000) /* and to the end of its body */
@@ -65,6 +66,7 @@ static void conn_free(struct conn *c)
 	count_body(c, 0);
 	list_remove(&c->link);
 	list_remove(&c->again);
+	list_remove(&c->unsent);
 	c->gw->n_conns--;
 	if (c->from)
 		c->from->connections--;
@@ -94,6 +96,7 @@ size_t conn_backlog(const struct conn *c)
 /* Bytes go out at once where they can; what is left waits for the descriptor. */
 void conn_flush(struct conn *c)
 {
+	list_remove(&c->unsent);
 	while (!c->gone && c->out_at < c->out.n) {
 		ssize_t n = send(c->source.fd, c->out.p + c->out_at, c->out.n - c->out_at, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
@@ -118,14 +121,36 @@ void conn_flush(struct conn *c)
 	}
 }
 
+static void add_bytes(struct conn *c, const void *p, size_t n)
+{
+	if (!conn_backlog(c))
+		c->progress_ms = clock_mono_ms();
+	buf_add(&c->out, p, n);
+}
+
 void conn_send(struct conn *c, const void *p, size_t n)
 {
 	if (c->gone)
 		return;
-	if (!conn_backlog(c))
-		c->progress_ms = clock_mono_ms();
-	buf_add(&c->out, p, n);
+	add_bytes(c, p, n);
 	conn_flush(c);
+}
+
+void conn_add(struct conn *c, const void *p, size_t n)
+{
+	if (c->gone)
+		return;
+	add_bytes(c, p, n);
+	if (conn_backlog(c) > TOGETHER)
+		conn_flush(c);
+	else if (list_empty(&c->unsent))
+		list_append(&c->gw->unsent, &c->unsent);
+}
+
+void conn_flush_all(struct gw *g)
+{
+	while (!list_empty(&g->unsent))
+		conn_flush(list_entry(g->unsent.next, struct conn, unsent));
 }
 
 void conn_deny(struct conn *c, const struct denial *d, bool anthropic)
@@ -352,6 +377,7 @@ static void conn_new(struct listener *l, int fd)
 	c->gw = g;
 	c->from = l;
 	list_init(&c->again);
+	list_init(&c->unsent);
 	c->since_ms = c->progress_ms = clock_mono_ms();
 	http_init(&c->in, (size_t)g->policy->body_max, HTTP_ALLOW_CONNECT | HTTP_ALLOW_ABSOLUTE);
 	list_append(&g->conns, &c->link);

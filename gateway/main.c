@@ -272,7 +272,7 @@ int gateway_main(int argc, char **argv)
 	g->runtime = xstrdup(o.runtime);
 	g->started_ms = clock_mono_ms();
 	struct list *lists[] = {&g->listeners, &g->conns,    &g->calls, &g->tunnels, &g->pulls,
-				&g->controls,  &g->attached, &g->dead,	&g->again};
+				&g->controls,  &g->attached, &g->dead,	&g->again,   &g->unsent};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	many_descriptors(g);

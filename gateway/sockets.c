@@ -44,6 +44,7 @@ static void socket_ready(struct source *s, uint32_t events)
 	}
 	curl_multi_socket_action(g->multi, k->s, bits, &running);
 	forward_finished(g);
+	conn_flush_all(g);
 }
 
 /* Those that are ready now, once each. */
