@@ -19,7 +19,7 @@
 #define SILENT_MS  600000 /* without a byte from the provider */
 #define HEAD_MOST  (400 << 10)
 #define SWALLOW_MS 5000 /* for the end of an answer that is not passed on; then its connection is given up */
-#define POOL	   256	/* connections kept open */
+#define POOL	   8	/* connections kept open: this part of the most that clients may have */
 
 /* ---- memory: curl's copies of a header with a key in it are wiped when it frees them ---- */
 
@@ -69,7 +69,7 @@ int forward_init(struct gw *g, struct err *err)
 	curl_multi_setopt(g->multi, CURLMOPT_TIMERFUNCTION, on_timer);
 	curl_multi_setopt(g->multi, CURLMOPT_TIMERDATA, g);
 	curl_multi_setopt(g->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
-	curl_multi_setopt(g->multi, CURLMOPT_MAXCONNECTS, (long)POOL);
+	curl_multi_setopt(g->multi, CURLMOPT_MAXCONNECTS, (long)(g->most_conns / POOL));
 	return sockets_init(g, err);
 }
 

@@ -26,7 +26,7 @@ procs.append(subprocess.Popen([LOAD, "serve", str(UP)]))
 paths = "".join("%s_temp_path %s/%s;" % (k, gw.dir, k) for k in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
 open(gw.dir + "/nginx.conf", "w").write("""daemon off; worker_processes 1; pid %s/nginx.pid; error_log %s/nginx.log; worker_rlimit_nofile 16384;
 events { worker_connections 8192; } http { access_log off; keepalive_requests 1000000000; client_body_buffer_size 64k; %s
-upstream u { server 127.0.0.1:%d; keepalive 256; keepalive_requests 1000000000; }
+upstream u { server 127.0.0.1:%d; keepalive 1024; keepalive_requests 1000000000; }
 server { listen 127.0.0.1:%d backlog=4096; location / { proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; } } }
 """ % (gw.dir, gw.dir, paths, UP, NGINX))
 procs.append(subprocess.Popen(["nginx", "-c", gw.dir + "/nginx.conf"], stderr=gw.log))
