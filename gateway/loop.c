@@ -13,7 +13,7 @@
 #define SWEEP_MS 1000
 #define LATER_MS 3
 #define HERE	 3    /* records that somebody waits for, which are written by the loop itself */
-#define CROWD	 8    /* and those that the ledger's thread gets at once */
+#define CROWD	 32   /* and those that the ledger's thread gets at once */
 #define DRAIN_MS 3000 /* for the ledger to take the last outcomes */
 
 int source_add(struct gw *g, struct source *s, uint32_t events)
