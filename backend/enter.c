@@ -47,6 +47,22 @@ static int look(struct db *db, const char *name, struct entrance *e, struct err 
 	return rc ? rc : found;
 }
 
+/* Where there is no ssh server of ours, the way there is short enough to be said. */
+static int possible(const struct entrance *e, struct err *err)
+{
+	struct err why = ERR_INIT;
+	const char *host = strchr(e->kind, ':');
+	int rc = sandbox_enter_possible(e->kind, &why);
+	if (!rc)
+		return 0;
+	if (rc != -EOPNOTSUPP || !*e->clone || strpbrk(e->clone, "'\n"))
+		return err_set(err, -rc, "%s", why.text);
+	if (host)
+		return err_set(err, -rc, "log in there yourself: ssh -t %s \"cd '%s' && exec \\$SHELL -l\"", host + 1,
+			       e->clone);
+	return err_set(err, -rc, "%s: cd '%s'", why.text, e->clone);
+}
+
 int backend_entrance(const struct paths *paths, const char *name, struct entrance *out, struct err *err)
 {
 	CLEAN_FREE char *path = xasprintf("%s/berthfs.db", paths->state);
@@ -66,7 +82,7 @@ int backend_entrance(const struct paths *paths, const char *name, struct entranc
 	db_close(db);
 	if (!rc)
 		return err_set(err, ENOENT, "there is no session \"%.64s\"", name);
-	rc = rc > 0 ? sandbox_enter_possible(out->kind, err) : rc;
+	rc = rc > 0 ? possible(out, err) : rc;
 	if (!rc)
 		out->up = sandbox_state(paths, out->kind, out->id) == SANDBOX_RUNNING;
 	else
@@ -93,16 +109,16 @@ int backend_enter_keys(const struct paths *paths, const struct entrance *e, cons
 	return symlink(to, tmp) || rename(tmp, link) ? err_sys(err, errno, "cannot make %s", link) : 0;
 }
 
-static int boot_timeout_ms(const struct paths *paths)
+/* As the user's config has it now; without a daemon it is read here. */
+static struct config *read_config(const struct paths *paths)
 {
 	CLEAN_BUF struct buf text = BUF_INIT;
 	struct config *c = NULL;
 	if (file_exists(paths->config))
 		file_read(paths->config, &text, 1 << 20, NULL);
-	int rc = config_parse(buf_str(&text), text.n, &c, NULL);
-	int ms = rc ? 60000 : (int)config_int(c, CONFIG_BOOT_TIMEOUT) * 1000;
-	config_put(c);
-	return ms;
+	if (config_parse(buf_str(&text), text.n, &c, NULL))
+		config_parse("", 0, &c, NULL);
+	return c;
 }
 
 int backend_enter(const struct paths *paths, const struct entrance *e, void (*progress)(void *arg, const char *line),
@@ -110,14 +126,17 @@ int backend_enter(const struct paths *paths, const struct entrance *e, void (*pr
 {
 	/* the socket that the daemon gives it, too (gate_token.c): a running sandbox keeps its way out */
 	CLEAN_FREE char *net = xasprintf("%s/gateway-%" PRId64 ".sock", paths->runtime, e->id);
+	struct config *c = read_config(paths);
 	struct sandbox_spec spec = {.paths = paths,
 				    .kind = e->kind,
 				    .id = e->id,
 				    .name = e->name,
 				    .size = e->size,
-				    .boot_timeout_ms = boot_timeout_ms(paths),
+				    .boot_timeout_ms = c ? (int)config_int(c, CONFIG_BOOT_TIMEOUT) * 1000 : 60000,
+				    .disk_mib = c ? (int)config_int(c, CONFIG_DISK) : 0,
 				    .net = net,
 				    .progress = progress,
 				    .arg = arg};
+	config_put(c);
 	return sandbox_enter(&spec, err);
 }

@@ -21,10 +21,12 @@ struct driver {
 	void (*describe)(const struct paths *paths, int64_t id, enum sandbox_state state, char out[64]);
 	int (*save)(const struct paths *paths, int64_t id, const char *folder, bool *alone, struct err *err);
 	int (*ssh)(const struct paths *paths, int64_t id, struct err *err); /* NULL: there is none inside */
+	bool one_user; /* inside, everything is the one user's: nobody becomes root there */
 };
 
 extern const struct driver driver_container, driver_dir, driver_host, driver_ssh, driver_vm;
 
+bool sandbox_one_user(const char *kind);
 /* A stream to the ssh server of a sandbox that is up: a descriptor, or -errno. */
 int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct err *err);
 /* For drivers: where the tool protocol of a sandbox is served (both kinds): runtime/ID.sock. malloc'd. */

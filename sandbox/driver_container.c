@@ -16,6 +16,7 @@
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "box.h"
+#include "box_talk.h"
 #include "driver.h"
 #include "env_call.h"
 #include "image.h"
@@ -517,6 +518,12 @@ static void describe(const struct paths *paths, int64_t id, enum sandbox_state s
 	snprintf(out, 64, "%s", words[s]);
 }
 
+static int ssh(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_FREE char *socket = sandbox_socket(paths, id);
+	return box_request(socket, "ssh\n", HELLO_MS, err);
+}
+
 const struct driver driver_container = {.kind = "container",
 					.possible = possible,
 					.up = up,
@@ -525,4 +532,6 @@ const struct driver driver_container = {.kind = "container",
 					.destroy = destroy,
 					.copy = copy,
 					.describe = describe,
-					.save = save};
+					.save = save,
+					.ssh = ssh,
+					.one_user = true};

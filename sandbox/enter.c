@@ -27,8 +27,9 @@
 #define NO_SERVER  3		       /* exit code of the script */
 #define OUTPUT_MAX 8192
 
-/* $1 session, $2 our public key. Run as root. A disk that was copied from another session's brings its keys along: both
- * are made anew. The ready file is written last and is gone after a boot. */
+/* $1 session, $2 our public key. Run as root, or where there is only one user as that. A disk that was copied from
+ * another session's brings its keys along: both are made anew. The server gives terminals to the group tty, which has
+ * to be one that there is in a container. The ready file is written last and is gone after a boot. */
 static const char script[] =
 	"set -e; umask 022; PATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin\n"
 	"command -v dropbear >/dev/null && command -v dropbearkey >/dev/null || exit 3\n"
@@ -39,6 +40,9 @@ static const char script[] =
 	"	dropbearkey -t ed25519 -f $store/new >/dev/null; mv $store/new $host\n"
 	"fi\n"
 	"ln -sfn $host " SSH_HOST_KEY "\n"
+	"if [ $(id -u) != 0 ] && ! grep -q \"^tty:x:$(id -g):\" /etc/group; then\n"
+	"	{ grep -v '^tty:' /etc/group; echo \"tty:x:$(id -g):\"; } >$run/group; cat $run/group >/etc/group\n"
+	"fi\n"
 	"home=$(getent passwd agent | cut -d: -f6)\n"
 	"mkdir -p $home/.ssh; touch $home/.ssh/authorized_keys\n"
 	"{ grep -v ' berthfs$' $home/.ssh/authorized_keys || :; printf '%s\\n' \"$2\"; } >$home/.ssh/new\n"
@@ -112,12 +116,15 @@ static int run_script(struct env *env, const struct sandbox_spec *spec, const ch
 	CLEAN_FREE char *job = xasprintf("ssh.%d", (int)getpid());
 	CLEAN_BUF struct buf words = BUF_INIT;
 	const char *argv[] = {"sudo", "-n", "/bin/sh", "-c", script, "ssh", id, ours, NULL};
-	struct env_exec exec = {.job = job, .argv = argv, .cwd = "/", .timeout_ms = SCRIPT_MS};
+	bool root = !sandbox_one_user(spec->kind);
+	struct env_exec exec = {.job = job, .argv = argv + (root ? 0 : 2), .cwd = "/", .timeout_ms = SCRIPT_MS};
 	int rc = env_run(env, &exec, spec->cancel, OUTPUT_MAX, &words, err);
 	if (rc == NO_SERVER)
-		return err_set(err, ENOENT,
-			       "the sandbox has no ssh server: its image is older than that; new sessions have it, and "
-			       "here `apt-get install dropbear-bin` does where the network allows it");
+		return err_set(
+			err, ENOENT,
+			"the sandbox has no ssh server (package dropbear-bin): its image is older than that, and "
+			"new sessions have it%s",
+			root ? "; here `apt-get install dropbear-bin` does where the network allows it" : "");
 	if (rc <= 0)
 		return rc;
 	CLEAN_BUF struct buf clean = BUF_INIT;

@@ -177,9 +177,15 @@ int sandbox_enter_possible(const char *kind, struct err *err)
 		return err_set(err, EOPNOTSUPP, "log in there yourself: `ssh %s`; the sandbox is below ~/.berthfs",
 			       strchr(kind, ':') + 1);
 	return err_set(err, EOPNOTSUPP,
-		       "sandboxes of kind %s have no ssh server: they are folders of a machine that you are on; only "
-		       "kind vm has one",
+		       "sandboxes of kind %s have no ssh server: they are folders of a machine that you are on; "
+		       "kinds vm and container have one",
 		       kind);
+}
+
+bool sandbox_one_user(const char *kind)
+{
+	const struct driver *d = find(kind);
+	return d && d->one_user;
 }
 
 int sandbox_ssh(const struct paths *paths, const char *kind, int64_t id, struct err *err)

@@ -25,6 +25,7 @@
 #include "busy.h"
 #include "sandbox/box.h"
 #include "sandbox/net.h"
+#include "ssh.h"
 #include "tools.h"
 
 #define JOBS "/var/lib/berthfs/jobs"
@@ -126,6 +127,7 @@ static int begin(struct box *b, struct err *err)
 					       .ask_disk = ask_keeper,
 					       .arg = b},
 				      .shutdown = on_shutdown,
+				      .ssh = ssh_serve,
 				      .arg = b};
 	CLEAN_FD int net = net_listen(err);
 	if (net < 0)

@@ -10,8 +10,7 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
-
-#define HELLO_LINE "tool\n"
+#include "relay.h"
 
 static void flush(struct conn *c)
 {
@@ -110,16 +109,44 @@ bool conn_wait(struct conn *c, uint32_t id, int event, int ms)
 	}
 }
 
-/* The line that names the service; later bytes belong to the frames. */
+/* A server of its own for this connection, which is ssh's from here to its end. */
+static void serve_ssh(struct conn *c)
+{
+	static const char no[] = "error there is no ssh server in there, or it has no key yet\n";
+	CLEAN_FD int server = c->config->ssh(c->jobs);
+	if (server < 0)
+		fd_write_full(c->fd, no, sizeof no - 1);
+	else if (!fd_write_full(c->fd, "ok\n", 3))
+		relay_pair(c->fd, server);
+}
+
+/* The line that names the service, byte by byte: what follows belongs to that. */
+static bool read_service(struct conn *c, char *word, size_t max)
+{
+	for (size_t n = 0; n < max; n++) {
+		if (fd_read_full(c->fd, &word[n], 1))
+			return false;
+		if (word[n] == '\n') {
+			word[n] = 0;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* True: frames follow. */
 static bool greeted(struct conn *c)
 {
-	char line[sizeof HELLO_LINE - 1];
-	if (fd_read_full(c->fd, line, sizeof line))
-		return false;
-	if (!memcmp(line, HELLO_LINE, sizeof line))
-		return !fd_write_full(c->fd, "ok\n", 3);
 	static const char no[] = "error only \"tool\" is served here\n";
-	fd_write_full(c->fd, no, sizeof no - 1);
+	char word[8];
+	if (!read_service(c, word, sizeof word))
+		return false;
+	if (!strcmp(word, "tool"))
+		return !fd_write_full(c->fd, "ok\n", 3);
+	if (!strcmp(word, "ssh") && c->config->ssh)
+		serve_ssh(c);
+	else
+		fd_write_full(c->fd, no, sizeof no - 1);
 	return false;
 }
 

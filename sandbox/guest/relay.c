@@ -134,6 +134,15 @@ static void *serve(void *arg)
 	return NULL;
 }
 
+void relay_pair(int a, int b)
+{
+	struct way *ways = xcalloc(2, sizeof *ways);
+	ways[0].from = ways[1].to = a;
+	ways[0].to = ways[1].from = b;
+	pump(&ways[0], &ways[1]);
+	free(ways);
+}
+
 static void begin(struct relay *r, int fd)
 {
 	struct link *l = xcalloc(1, sizeof *l);

@@ -13,3 +13,5 @@ int relay_serve(int listener, bool shared, const char *note, struct err *err);
 /* Listens on a free port and serves it on threads of its own until the process ends. note: the file that names the
  * socket (sandbox/net.h), copied. The port, or -errno. */
 int relay_start(const char *note, struct err *err);
+/* Moves bytes between two sockets until both ways have ended. Blocks. */
+void relay_pair(int a, int b);

@@ -1,9 +1,10 @@
-/* Starts a dropbear for one stream. Runs on PID 1's main thread, which has others: between fork and exec only
+/* Starts a dropbear for one stream. Runs in PID 1, which has other threads: between fork and exec only
  * async-signal-safe calls. Must never serve by a key that the host does not know: without SSH_HOST_KEY there is no ssh.
  *
- * The server runs as root, as it has to become `agent`; root itself may not log in, and nobody by a password.
- * Forwarding goes one way: to ports in here (-L, -D), never from here to the user's machine (-R). The base environment
- * of jobs is passed on, so that an agent that a person starts reaches its models as one that is a job does. */
+ * In a VM the server runs as root, as it has to become `agent`; in a container all is the one user's, and so is it.
+ * Root may not log in, and nobody by a password. Forwarding goes one way: to ports in here (-L, -D), never from here to
+ * the user's machine (-R). The base environment of jobs is passed on, so that an agent that a person starts reaches its
+ * models as one that is a job does. */
 #include "ssh.h"
 
 #include <errno.h>

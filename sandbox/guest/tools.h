@@ -18,6 +18,7 @@ struct tools_config {
 	/* The memory was saved and goes on: time and entropy are the host's; host: under another name, or NULL. NULL:
 	 * not possible here. Any thread. */
 	void (*renew)(void *arg, int64_t time_ms, const void *entropy, size_t n, const char *host);
+	int (*ssh)(struct jobs *jobs); /* our end of a stream to a new server, or -errno; NULL: none here. Any thread */
 	/* SHUTDOWN was asked for and answered; everything must end now. Any thread, may be called more than once. */
 	void (*shutdown)(void *arg);
 	void *arg;
@@ -27,7 +28,8 @@ struct tools;
 
 /* Strings are copied. There is no tools_free(): a tool daemon lives as long as its process. */
 int tools_new(const struct tools_config *config, struct tools **out, struct err *err);
-/* Serves a connection on a thread of its own; fd (a socket) belongs to it. greet: the line "tool" comes first. */
+/* Serves a connection on a thread of its own; fd (a socket) belongs to it. greet: a line comes first that
+ * says what for: "tool", or "ssh". */
 int tools_serve(struct tools *t, int fd, bool greet);
 struct jobs *tools_jobs(struct tools *t);
 void tools_close(struct tools *t); /* what ends from here on was ended by the sandbox going down */

@@ -1,0 +1,7 @@
+/* Talking to a container through its socket (box.h). For the driver of kind container; worker threads. */
+#pragma once
+#include "backend/base/err.h"
+
+/* Connects, sends the line and reads the first line of the answer. The connection, whose next bytes are those behind
+ * it, or -errno: -ENOTCONN if nobody listens, -EIO with its words if it refused, -ETIMEDOUT. */
+int box_request(const char *socket, const char *line, int ms, struct err *err);
