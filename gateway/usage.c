@@ -170,11 +170,10 @@ void usage_end(struct usage_reader *r)
 		if (r->line.n && !r->skip)
 			event_line(r, r->line.p, r->line.n);
 	} else if (!r->skip && r->line.n) {
-		CLEAN_JSON cJSON *o = json_parse_cut(r->line.p, r->line.n, WORD, NULL);
-		const cJSON *u = o ? json_get(o, "usage") : NULL;
+		CLEAN_JSON cJSON *u = NULL;
+		r->final = !json_member(r->line.p, r->line.n, "usage", &u);
 		take_usage(r, u);
 		r->output_seen |= r->api == API_MESSAGES && cJSON_IsObject(u);
-		r->final = o != NULL;
 	}
 	if (r->odd)
 		r->input_seen = r->output_seen = false;

@@ -13,6 +13,7 @@
 #include "utf8.h"
 
 #define VALUES_MAX 250000 /* cJSON has 64 bytes and more for each, even if it stands there in two */
+#define WORD	   64	  /* characters that strings of json_member()'s keep */
 
 struct scan {
 	const char *p, *start, *end;
@@ -21,6 +22,13 @@ struct scan {
 	struct buf *brief; /* the text without the ends of long strings */
 	const char *from;  /* what follows here is not in it yet */
 	size_t values;	   /* that it has; of strangers, no more than VALUES_MAX */
+	const char *want;  /* a key of the top: where its value stands is noted, and brief is not made */
+	struct {
+		const char *p;
+		size_t n;
+		int times;
+		bool escaped; /* a key of the top is written with an escape: it may be the same one */
+	} member;
 };
 
 static int bad(struct scan *s, const char *what)
@@ -162,7 +170,7 @@ static int text(struct scan *s)
 {
 	const char *first = s->p + 1;
 	int rc = string(s);
-	if (rc || !s->cut || (size_t)(s->p - first) <= s->cut)
+	if (rc || !s->cut || s->want || (size_t)(s->p - first) <= s->cut)
 		return rc;
 	const char *end = s->p - 1, *to = cut_at(first, end, s->cut); /* end: its last quote */
 	if (to < end) {
@@ -220,18 +228,36 @@ static int number(struct scan *s)
 
 static int value(struct scan *s, int depth);
 
+/* The member of the top whose key's text is key[0..n), and that ends here, may be the one that is wanted. */
+static void note_member(struct scan *s, const char *key, size_t n, const char *from)
+{
+	s->member.escaped = s->member.escaped || memchr(key, '\\', n);
+	if (n != strlen(s->want) || memcmp(key, s->want, n) != 0)
+		return;
+	s->member.p = from;
+	s->member.n = (size_t)(s->p - from);
+	s->member.times++;
+}
+
 static int member(struct scan *s, bool object, int depth)
 {
+	const char *key = s->p + 1, *from;
+	size_t n = 0;
 	if (object) {
 		int rc = string(s);
 		if (rc)
 			return rc;
+		n = (size_t)(s->p - 1 - key);
 		blanks(s);
 		if (s->p >= s->end || *s->p != ':')
 			return bad(s, "a colon is expected");
 		s->p++;
 	}
-	return value(s, depth + 1);
+	from = s->p;
+	int rc = value(s, depth + 1);
+	if (!rc && object && !depth && s->want)
+		note_member(s, key, n, from);
+	return rc;
 }
 
 static int container(struct scan *s, int depth)
@@ -371,6 +397,21 @@ cJSON *json_parse_cut(const char *p, size_t n, size_t cut, struct err *err)
 cJSON *json_parse(const char *p, size_t n, struct err *err)
 {
 	return json_parse_cut(p, n, 0, err);
+}
+
+int json_member(const char *p, size_t n, const char *key, cJSON **out)
+{
+	struct scan s = {.p = p, .start = p, .end = p + n, .cut = 1, .want = key};
+	*out = NULL;
+	if (syntax(&s) || s.member.times > 1)
+		return -EINVAL;
+	if (!s.member.escaped) {
+		*out = s.member.times ? json_parse_cut(s.member.p, s.member.n, WORD, NULL) : NULL;
+		return s.member.times && !*out ? -EINVAL : 0;
+	}
+	CLEAN_JSON cJSON *o = json_parse_cut(p, n, WORD, NULL);
+	*out = o ? cJSON_DetachItemFromObjectCaseSensitive(o, key) : NULL;
+	return o ? 0 : -EINVAL;
 }
 
 int json_check(const char *p, size_t n, struct err *err)

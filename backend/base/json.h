@@ -18,6 +18,9 @@ cJSON *json_parse(const char *p, size_t n,
  * after so many in the result, which saves most of the time that a long text takes. Keys stay whole; all is checked. It
  * is for texts of strangers: more than 250,000 values are refused, for millions of small ones would take a gigabyte. */
 cJSON *json_parse_cut(const char *p, size_t n, size_t cut, struct err *err);
+/* One member of a stranger's object, parsed, its strings cut after 64 characters; NULL in *out if there is none, or no
+ * object. All is checked, but for other keys that stand twice. -EINVAL: refused. */
+int json_member(const char *p, size_t n, const char *key, cJSON **out);
 const char *json_str(const cJSON *o, const char *key);	      /* exact-case key; NULL if absent or no string */
 bool json_int(const cJSON *o, const char *key, int64_t *out); /* false if absent or no whole number within 2^53 */
 bool json_bool(const cJSON *o, const char *key, bool fallback);

@@ -373,6 +373,43 @@ TEST(long_strings_are_cut)
 	CHECK(!json_parse_cut("{\"a\":\"some words\",\"a\":1}", 24, 4, NULL));
 }
 
+/* One member of the top, of a text that is checked as a whole. */
+TEST(one_member)
+{
+	static const struct {
+		const char *text;
+		int rc;
+		double n; /* -1: there is none */
+	} cases[] = {{"{\"u\":1}", 0, 1},
+		     {" { \"a\" : \"u\" , \"u\" : 2 , \"b\" : [ ] } ", 0, 2},
+		     {"{}", 0, -1},
+		     {"{\"a\":{\"u\":1},\"b\":[{\"u\":1}],\"uu\":1,\"\":1}", 0, -1},
+		     {"{\"a\":{\"u\":1},\"u\":3,\"b\":{\"u\":2}}", 0, 3},
+		     {"[{\"u\":1}]", 0, -1},
+		     {"\"u\"", 0, -1},
+		     {"7", 0, -1},
+		     {"{\"\\u0075\":4}", 0, 4},
+		     {"{\"u\":5,\"\\u0061\":1}", 0, 5},
+		     {"{\"u\":1,\"u\":1}", -EINVAL, -1},
+		     {"{\"u\":1,\"\\u0075\":1}", -EINVAL, -1},
+		     {"{\"u\":{\"a\":1,\"a\":2}}", -EINVAL, -1},
+		     {"{\"u\":1}x", -EINVAL, -1},
+		     {"{\"u\":1,}", -EINVAL, -1},
+		     {"{\"u\":1", -EINVAL, -1},
+		     {"{\"u\":1,\"a\":\"\x01\"}", -EINVAL, -1},
+		     {"{\"u\":1e999}", -EINVAL, -1},
+		     {"", -EINVAL, -1}};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		CLEAN_JSON cJSON *u = NULL;
+		CHECK_INT(json_member(cases[i].text, strlen(cases[i].text), "u", &u), cases[i].rc);
+		CHECK((u ? cJSON_GetNumberValue(u) : -1) == cases[i].n);
+	}
+	CLEAN_JSON cJSON *o = NULL;
+	static const char text[] = "{\"u\":{\"a\":[1,{\"b\":\"c\"}]},\"z\":0}";
+	CHECK_INT(json_member(text, sizeof text - 1, "u", &o), 0);
+	CHECK_STR(json_str(cJSON_GetArrayItem(json_get(o, "a"), 1), "b"), "c");
+}
+
 /* Readers differ in what a number is that no double holds. */
 TEST(numbers_are_finite)
 {
