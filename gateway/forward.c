@@ -100,6 +100,7 @@ static int before_sending(void *arg, char *there, char *here, int port_there, in
 /* What may come back. Not: cookies, organisation and project names, the account's own rate limits. */
 static const char *const passes[] = {"content-type", "request-id",     "x-request-id",
 				     "retry-after",  "retry-after-ms", "x-should-retry"};
+#define CONTENT_TYPE 0
 
 static bool named(const char *p, size_t n, const char *name)
 {
@@ -127,7 +128,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 	if (n > 5 && !strncmp(p, "HTTP/", 5)) { /* also after a 100 */
 		buf_reset(&k->head);
 		k->length = LENGTH_OPEN;
-		k->encoded = false;
+		k->encoded = k->events = false;
 		return n;
 	}
 	const char *colon = memchr(p, ':', n);
@@ -149,8 +150,14 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 		bool plain = true;
 		for (size_t j = 0; j < value.n; j++)
 			plain &= (unsigned char)value.p[j] >= 0x20 && (unsigned char)value.p[j] < 0x7f;
-		if (plain)
-			buf_addf(&k->head, "%s:%s\r\n", passes[i], buf_str(&value));
+		if (!plain)
+			continue;
+		buf_adds(&k->head, passes[i]);
+		buf_addc(&k->head, ':');
+		buf_add(&k->head, value.p, value.n);
+		buf_adds(&k->head, "\r\n");
+		if (i == CONTENT_TYPE && len >= from + 17 && !strncasecmp(p + from, "text/event-stream", 17))
+			k->events = true;
 	}
 	return n;
 }
@@ -177,9 +184,7 @@ static void send_head(struct call *k)
 	curl_easy_getinfo(k->easy, CURLINFO_RESPONSE_CODE, &status);
 	k->status = (int)status;
 	k->head_sent = true;
-	bool events = strcasestr(buf_str(&k->head), "content-type: text/event-stream") ||
-		      strcasestr(buf_str(&k->head), "content-type:text/event-stream");
-	usage_start(&k->usage, k->ask.api, events);
+	usage_start(&k->usage, k->ask.api, k->events);
 	curl_off_t sent = 0;
 	curl_easy_getinfo(k->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
 	if ((size_t)sent == k->body.n) { /* a thousand streams would hold a thousand requests */
@@ -286,12 +291,20 @@ void forward_resume(struct call *k)
 
 /* ---- the end ---- */
 
+static void wipe_headers(struct call *k)
+{
+	if (k->lines)
+		OPENSSL_cleanse(k->lines, k->lines_n);
+	free(k->lines);
+	k->lines = NULL;
+	k->n_headers = 0;
+}
+
 static void let_go(struct call *k)
 {
 	struct gw *g = k->gw;
 	curl_multi_remove_handle(g->multi, k->easy);
-	curl_slist_free_all(k->headers);
-	k->headers = NULL;
+	wipe_headers(k);
 	if (g->n_spare < (int)ARRAY_LEN(g->spare) && !k->ask.provider->ca) {
 		/* nothing of this request may be reached by the next one */
 		curl_easy_setopt(k->easy, CURLOPT_HTTPHEADER, NULL);
@@ -424,34 +437,44 @@ void forward_sweep(struct gw *g, int64_t now)
 
 /* ---- the request ---- */
 
-static bool add(struct call *k, const char *line)
+static void add(struct call *k, const char *line)
 {
-	struct curl_slist *more = curl_slist_append(k->headers, line);
-	k->headers = more ? more : k->headers;
-	return more != NULL;
+	struct curl_slist *h = &k->headers[k->n_headers];
+	*h = (struct curl_slist){.data = (char *)line}; /* curl only reads it */
+	if (k->n_headers++)
+		h[-1].next = h;
+}
+
+static char *add_copy(struct call *k, char *to, const char *name, const char *value)
+{
+	char *end = stpcpy(stpcpy(to, name), value);
+	add(k, to);
+	return end + 1;
 }
 
 /* Only these go out. The key's line is made last, and its copies are wiped. */
 static int headers(struct call *k)
 {
-	char line[KEY_MAX + 64];
+	char line[KEY_MAX + 64] = "";
 	const struct provider *p = k->ask.provider;
-	bool ok = add(k, "Expect:") && add(k, "Accept-Encoding: identity") &&
-		  add(k, "User-Agent: berthfs/" BERTHFS_VERSION);
-	if (k->ask.api != API_MODELS)
-		ok &= add(k, "Content-Type: application/json");
-	ok &= add(k, k->ask.stream ? "Accept: text/event-stream" : "Accept: application/json");
-	if (p->kind == KIND_ANTHROPIC) {
-		snprintf(line, sizeof line, "anthropic-version: %s", *k->version ? k->version : "2023-06-01");
-		ok &= add(k, line);
-		snprintf(line, sizeof line, "anthropic-beta: %s", k->beta);
-		ok &= !*k->beta || add(k, line);
-	}
 	int rc = key_header(k->gw->keys, p->key, p->kind, line, sizeof line);
+	k->lines_n = strlen(line) + sizeof k->version + strlen(k->beta) + 64;
+	k->lines = xmalloc(k->lines_n);
+	char *at = k->lines;
+	add(k, "Expect:");
+	add(k, "Accept-Encoding: identity");
+	add(k, "User-Agent: berthfs/" BERTHFS_VERSION);
+	if (k->ask.api != API_MODELS)
+		add(k, "Content-Type: application/json");
+	add(k, k->ask.stream ? "Accept: text/event-stream" : "Accept: application/json");
+	if (p->kind == KIND_ANTHROPIC)
+		at = add_copy(k, at, "anthropic-version: ", *k->version ? k->version : "2023-06-01");
+	if (p->kind == KIND_ANTHROPIC && *k->beta)
+		at = add_copy(k, at, "anthropic-beta: ", k->beta);
 	if (!rc)
-		ok &= add(k, line);
+		add_copy(k, at, line, "");
 	OPENSSL_cleanse(line, sizeof line);
-	return ok && (!rc || p->local) ? 0 : -EIO;
+	return !rc || p->local ? 0 : -EIO;
 }
 
 /* What is the same for all requests. */
@@ -462,6 +485,7 @@ static CURL *handle_new(struct gw *g)
 		return NULL;
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
 	curl_easy_setopt(e, CURLOPT_PROXY, "");
 	curl_easy_setopt(e, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
@@ -481,9 +505,8 @@ static void options(struct call *k, const char *url)
 	const struct provider *p = k->ask.provider;
 	CURL *e = k->easy;
 	curl_easy_setopt(e, CURLOPT_URL, url);
-	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, !strncmp(url, "https:", 6) ? "https" : "http");
 	curl_easy_setopt(e, CURLOPT_PRIVATE, k);
-	curl_easy_setopt(e, CURLOPT_HTTPHEADER, k->headers);
+	curl_easy_setopt(e, CURLOPT_HTTPHEADER, &k->headers[0]);
 	curl_easy_setopt(e, CURLOPT_HEADERDATA, k);
 	curl_easy_setopt(e, CURLOPT_WRITEDATA, k);
 	curl_easy_setopt(e, CURLOPT_PREREQDATA, k);
@@ -509,7 +532,7 @@ void forward_start(struct call *k)
 	if (!k->easy || headers(k)) {
 		deny_instead(k, 503, "memory",
 			     "the request cannot be sent: no memory, or its key has just been removed");
-		curl_slist_free_all(k->headers);
+		wipe_headers(k);
 		curl_easy_cleanup(k->easy);
 		k->easy = NULL;
 		call_outcome(k, "not sent");

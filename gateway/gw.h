@@ -171,7 +171,10 @@ struct call {
 	uint64_t seq; /* of the decision; 0: not written yet */
 	/* forwarding */
 	CURL *easy;
-	struct curl_slist *headers;
+	struct curl_slist headers[9];
+	int n_headers;
+	char *lines; /* those of the headers that are not the same for all; the key is in them */
+	size_t lines_n;
 	struct scrub scrub;
 	struct usage_reader usage;
 	EVP_MD_CTX *hash; /* of what the client gets */
@@ -179,6 +182,7 @@ struct call {
 	bool head_sent, swallow, chunked, paused, cut;
 	size_t head_bytes;  /* that have come of it, and of trailers */
 	bool encoded;	    /* the answer is compressed, which nobody asked for */
+	bool events;	    /* it is of events */
 	int64_t swallow_ms; /* since when what comes is thrown away */
 	bool sent;	    /* curl has begun to send it */
 	bool twice;	    /* and would have again: the connection broke */

@@ -77,7 +77,9 @@ int ledger_add(struct ledger *l, const struct buf *fields, const struct buf *asi
 	struct ledger_state *s = &l->now;
 	buf_reset(line);
 	buf_reserve(line, fields->n + 80);
-	buf_addf(line, "{\"seq\":%llu,\"time\":\"", (unsigned long long)s->seq + 1);
+	buf_adds(line, "{\"seq\":");
+	buf_addi(line, (int64_t)s->seq + 1);
+	buf_adds(line, ",\"time\":\"");
 	add_stamp(l, line);
 	buf_adds(line, "\",");
 	buf_add(line, fields->p, fields->n);
