@@ -152,40 +152,124 @@ int dir_make(const char *path, mode_t mode, struct err *err)
 	return 0;
 }
 
-static int remove_at(int dirfd, const char *name, dev_t dev)
+/* ---- removing a tree ----
+ *
+ * Whoever made it may have meant harm: it can be deeper than there are descriptors, or bytes of a stack. So the way
+ * down is a list, of which the last few folders alone are open; the others are opened again from below, and have to be
+ * the same ones. */
+
+#define OPEN_LEVELS 32
+
+struct level {
+	DIR *dir;   /* NULL: closed meanwhile */
+	char *name; /* in the level above */
+	ino_t ino;
+};
+
+struct removal {
+	struct level *level;
+	size_t n, cap;
+	dev_t dev;
+};
+
+/* Goes down into a folder that lies in dirfd. */
+static int level_push(struct removal *r, int dirfd, const char *name)
+{
+	struct stat st;
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == EACCES && !fchmodat(dirfd, name, 0700, 0))
+		fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int rc = fstat(fd, &st) ? -errno : r->n && st.st_dev != r->dev ? -EXDEV : 0;
+	if (!rc && (st.st_mode & 0700) != 0700)
+		fchmod(fd, 0700);
+	DIR *dir = rc ? NULL : fdopendir(fd);
+	if (!dir) {
+		rc = rc ? rc : -errno;
+		close(fd);
+		return rc;
+	}
+	if (r->n == r->cap)
+		r->level = xrealloc(r->level, (r->cap = r->cap * 2 + 16) * sizeof *r->level);
+	r->dev = st.st_dev;
+	r->level[r->n++] = (struct level){dir, xstrdup(name), st.st_ino};
+	if (r->n > OPEN_LEVELS && r->level[r->n - 1 - OPEN_LEVELS].dir) {
+		closedir(r->level[r->n - 1 - OPEN_LEVELS].dir);
+		r->level[r->n - 1 - OPEN_LEVELS].dir = NULL;
+	}
+	return 0;
+}
+
+static void level_free(struct removal *r)
+{
+	struct level *l = &r->level[--r->n];
+	if (l->dir)
+		closedir(l->dir);
+	free(l->name);
+}
+
+/* Opens the level above the last one again. */
+static int level_reopen(struct removal *r)
+{
+	struct level *above = &r->level[r->n - 2];
+	struct stat st;
+	int fd = openat(dirfd(r->level[r->n - 1].dir), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int rc = fstat(fd, &st) ? -errno : st.st_dev != r->dev || st.st_ino != above->ino ? -ESTALE : 0;
+	above->dir = rc ? NULL : fdopendir(fd);
+	if (above->dir)
+		return 0;
+	rc = rc ? rc : -errno;
+	close(fd);
+	return rc;
+}
+
+/* The last level is empty: removes it from the one above, which is `top` for the first. */
+static int level_pop(struct removal *r, int top)
+{
+	int rc = r->n > 1 && !r->level[r->n - 2].dir ? level_reopen(r) : 0;
+	if (rc)
+		return rc;
+	int above = r->n > 1 ? dirfd(r->level[r->n - 2].dir) : top;
+	rc = unlinkat(above, r->level[r->n - 1].name, AT_REMOVEDIR) && errno != ENOENT ? -errno : 0;
+	level_free(r);
+	return rc;
+}
+
+/* Removes one entry, or goes down into it. */
+static int remove_entry(struct removal *r, int dirfd, const char *name)
 {
 	struct stat st;
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? 0 : -errno;
 	if (!S_ISDIR(st.st_mode))
 		return unlinkat(dirfd, name, 0) && errno != ENOENT ? -errno : 0;
-	if (dev && st.st_dev != dev)
-		return -EXDEV;
-	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 && errno == EACCES && !fchmodat(dirfd, name, 0700, 0))
-		fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if ((st.st_mode & 0700) != 0700)
-		fchmod(fd, 0700);
-	DIR *d = fdopendir(fd);
-	if (!d) {
-		int rc = -errno;
-		close(fd);
-		return rc;
+	int rc = level_push(r, dirfd, name);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int remove_tree(const char *path)
+{
+	struct removal r = {0};
+	int rc = remove_entry(&r, AT_FDCWD, path);
+	while (!rc && r.n) {
+		DIR *dir = r.level[r.n - 1].dir;
+		struct dirent *e = readdir(dir);
+		if (!e)
+			rc = level_pop(&r, AT_FDCWD);
+		else if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			rc = remove_entry(&r, dirfd(dir), e->d_name);
 	}
-	int rc = 0;
-	for (struct dirent *e; !rc && (e = readdir(d));)
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			rc = remove_at(fd, e->d_name, st.st_dev);
-	closedir(d);
-	if (!rc && unlinkat(dirfd, name, AT_REMOVEDIR) && errno != ENOENT)
-		rc = -errno;
+	while (r.n)
+		level_free(&r);
+	free(r.level);
 	return rc;
 }
 
 int dir_remove(const char *path, struct err *err)
 {
-	int rc = remove_at(AT_FDCWD, path, 0);
+	int rc = remove_tree(path);
 	return rc ? err_sys(err, -rc, "cannot remove %s", path) : 0;
 }

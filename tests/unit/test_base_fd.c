@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -179,6 +180,98 @@ TEST(removing_a_tree_stays_in_its_file_system)
 	else
 		CHECK_INT(WEXITSTATUS(status), 0);
 	dir_remove("host", NULL);
+}
+
+/* Each level has a file and a folder with a file, made before the way down and after it: some are met on the way back.
+ */
+static bool make_deep(const char *name, int levels)
+{
+	int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (int i = 0; i < levels && fd >= 0; i++) {
+		int next = mkdirat(fd, name, 0755) ? -1 : openat(fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		close(fd);
+		fd = next;
+		int file = fd < 0 ? -1 : openat(fd, "file", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+		if (file < 0 || mkdirat(fd, "a-side", 0755) || mkdirat(fd, "z-side", 0755) ||
+		    mkdirat(fd, "z-side/more", 0755))
+			return false;
+		close(file);
+		name = "deep";
+	}
+	close(fd);
+	return fd >= 0;
+}
+
+static void *remove_deep(void *arg)
+{
+	struct err err = ERR_INIT;
+	return dir_remove(arg, &err) ? xstrdup(err.text) : NULL;
+}
+
+/* What a hostile program has left can be deeper than there are descriptors, and than a thread's stack. */
+TEST(removing_a_tree_of_many_levels)
+{
+	int status;
+	pid_t pid = fork();
+	if (!pid) {
+		pthread_t t;
+		pthread_attr_t small;
+		void *words = NULL;
+		struct rlimit few = {64, 64};
+		if (!make_deep("deepest", 5000))
+			_exit(1);
+		setrlimit(RLIMIT_NOFILE, &few);
+		pthread_attr_init(&small);
+		pthread_attr_setstacksize(&small, 256 << 10);
+		if (pthread_create(&t, &small, remove_deep, (void *)(uintptr_t) "deepest") || pthread_join(t, &words))
+			_exit(2);
+		if (words)
+			printf("# %s\n", (char *)words);
+		_exit(words ? 3 : access("deepest", F_OK) ? 0 : 4);
+	}
+	waitpid(pid, &status, 0);
+	CHECK_INT(status, 0);
+}
+
+/* A folder that is moved elsewhere while what lies in it is removed: nothing beside its new place is. */
+struct mover {
+	atomic_bool end;
+	int moves;
+};
+
+static void *move_about(void *arg)
+{
+	struct mover *m = arg;
+	CLEAN_BUF struct buf at = BUF_INIT;
+	buf_adds(&at, "moved");
+	for (int i = 0; i < 40; i++)
+		buf_adds(&at, "/deep");
+	while (!atomic_load(&m->end)) {
+		m->moves += !rename(buf_str(&at), "elsewhere/here");
+		m->moves += !rename("elsewhere/here", buf_str(&at));
+	}
+	return NULL;
+}
+
+TEST(removing_a_tree_whose_folders_move)
+{
+	struct mover m = {.moves = 0};
+	pthread_t t;
+	dir_make("elsewhere", 0755, NULL);
+	put("elsewhere/kept", "x");
+	pthread_create(&t, NULL, move_about, &m);
+	for (int i = 0; i < 20; i++) {
+		CHECK(make_deep("moved", 100));
+		for (int tries = 0; tries < 1000 && file_exists("moved"); tries++)
+			dir_remove("moved", NULL);
+		CHECK(!file_exists("moved"));
+		CHECK(file_exists("elsewhere/kept"));
+		dir_remove("elsewhere/here", NULL);
+	}
+	atomic_store(&m.end, true);
+	pthread_join(t, NULL);
+	printf("# %d moves\n", m.moves);
+	dir_remove("elsewhere", NULL);
 }
 
 static void echo_over(const char *path)
