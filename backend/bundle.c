@@ -134,7 +134,8 @@ static int run_clone(const struct clone_how *how, const char *inside, const char
 			    .script = clone_script,
 			    .args = args,
 			    .timeout_ms = CLONE_MS,
-			    .cancel = how->cancel};
+			    .cancel = how->cancel,
+			    .halt = how->halt};
 	CLEAN_BUF struct buf out = BUF_INIT;
 	tell(how, "cloning in the sandbox");
 	int rc = env_git(&g, &out, err);

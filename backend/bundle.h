@@ -18,7 +18,8 @@ struct clone_how {
 	const char *tmp_dir;	  /* folder on the host for the bundle */
 	const char *prefix;	  /* unique to this session and purpose: "s12"; letters, digits, . _ -, at most 32 */
 	bool durable; /* sync the sandbox's file system before the clone counts as there (a VM may be killed) */
-	const atomic_bool *cancel;			/* or NULL */
+	const atomic_bool *cancel; /* or NULL */
+	const atomic_bool *halt;   /* or NULL; once it is set what is cancelled goes on in the sandbox */
 	void (*progress)(void *arg, const char *words); /* or NULL */
 	void *arg;
 };

@@ -13,6 +13,7 @@
 #include "backend/parse/redact.h"
 
 #define JOB_TEXT 65
+#define END_MS	 2000 /* for a killed check to be gone */
 
 const char *const check_words[] = {[CHECK_PASS] = "pass", [CHECK_FAIL] = "fail", [CHECK_ERROR] = "error"};
 
@@ -39,15 +40,21 @@ static bool on(const atomic_bool *flag)
 	return flag && atomic_load(flag);
 }
 
+/* The running check ends, also one whose start the sandbox has not answered; unless only the daemon ends. */
+static int stopped(const struct checks_how *how, const char *job, struct err *err)
+{
+	if (!on(how->halt) && (env_lost(how->env) || env_kill(how->env, job, NULL)))
+		env_abandon(how->env, job, NULL);
+	return err_set(err, ECANCELED, "the checks were stopped");
+}
+
 static int wait_for(const struct checks_how *how, const char *job, int timeout_ms, struct env_job *state,
 		    struct err *err)
 {
 	int rc = env_wait(how->env, job, timeout_ms, how->cancel, state, err);
 	if (rc != -ECANCELED)
 		return rc;
-	if (!on(how->halt))
-		env_kill(how->env, job, NULL);
-	return err_set(err, ECANCELED, "the checks were stopped");
+	return stopped(how, job, err);
 }
 
 /* Why a check could not tell, or NULL if its exit code counts. */
@@ -109,6 +116,8 @@ static int run_one(const struct checks_how *how, size_t i, struct check_result *
 		buf_addf(&r->output, "it could not be started: %s\n", why.text);
 		return 0;
 	}
+	if (rc == -ECANCELED)
+		return stopped(how, job, err);
 	if (rc)
 		return err_set(err, -rc, "%s", why.text);
 	rc = wait_for(how, job, timeout_ms, &state, err);
@@ -159,5 +168,22 @@ void checks_forget(struct env *env, const char *prefix, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		job_name(&how, i, job);
 		env_ack(env, job, false, NULL, NULL);
+	}
+}
+
+void checks_end(struct env *env, const char *prefix, size_t n)
+{
+	struct checks_how how = {.prefix = prefix};
+	char job[JOB_TEXT];
+	int rc = 0;
+	for (size_t i = 0; !rc && i < n; i++) {
+		struct env_job state = {0};
+		job_name(&how, i, job);
+		int64_t end = clock_mono_ms() + END_MS;
+		rc = env_kill(env, job, NULL);
+		do
+			rc = rc ? rc : env_poll(env, job, UINT64_MAX, 100, &state, NULL);
+		while (!rc && state.state == ENV_JOB_RUNNING && clock_mono_ms() < end);
+		rc = rc ? rc : env_ack(env, job, false, NULL, NULL);
 	}
 }

@@ -46,3 +46,5 @@ int checks_run(const struct checks_how *how, struct check_result **out, size_t *
 void checks_free(struct check_result *results, size_t n);
 /* Acknowledges the jobs of n checks; call it once their results are committed. Unknown ones are fine. */
 void checks_forget(struct env *env, const char *prefix, size_t n);
+/* The same for checks that were stopped: what runs still is ended. */
+void checks_end(struct env *env, const char *prefix, size_t n);

@@ -41,7 +41,8 @@ int env_git(const struct env_git *g, struct buf *out, struct err *err)
 		argv[n++] = g->args[i];
 	}
 	job_name(g, job);
-	struct env_exec exec = {.job = job, .argv = argv, .environ = quiet_env, .timeout_ms = g->timeout_ms};
+	struct env_exec exec = {
+		.job = job, .argv = argv, .environ = quiet_env, .timeout_ms = g->timeout_ms, .halt = g->halt};
 	return env_run(g->env, &exec, g->cancel, OUTPUT_MAX, out, err);
 }
 

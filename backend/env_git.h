@@ -15,6 +15,7 @@ struct env_git {
 	const char *const *args; /* NULL-terminated, at most 70 */
 	int timeout_ms;
 	const atomic_bool *cancel; /* or NULL */
+	const atomic_bool *halt;   /* or NULL. join: once it is set a script that is cancelled goes on */
 };
 
 /* Runs it to its end; out gets standard output and standard error. The script's exit code, or -errno. */

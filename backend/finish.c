@@ -265,7 +265,11 @@ int finish_checks(struct worker *w, const char *head, const char *prefix, struct
 	*results = NULL;
 	*n = 0;
 	int rc = checks_load(w->s->project, head, &p, &why);
-	if (rc) {
+	if (w->s->stopping) {
+		if (!rc && w->env && !env_lost(w->env))
+			checks_end(w->env, prefix, p.n_checks);
+		rc = err_set(err, ECANCELED, "the checks were stopped");
+	} else if (rc) {
 		broken(why.text, results, n);
 		rc = 0;
 	} else if (p.n_checks) {

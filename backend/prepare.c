@@ -128,6 +128,7 @@ int worker_clone(struct worker *w, struct clone_how *how, int (*bring)(const str
 	how->tmp_dir = tmp;
 	how->durable = !strcmp(w->s->sandbox, "vm");
 	how->cancel = &w->cancel;
+	how->halt = &w->halt;
 	rc = bring(how, err);
 	repo_head_release(&h);
 	return rc;
@@ -193,7 +194,8 @@ static int set_up(struct worker *w, const char *clone, struct err *err)
 				  .script = script,
 				  .args = args,
 				  .timeout_ms = SETUP_MS,
-				  .cancel = &w->cancel};
+				  .cancel = &w->cancel,
+				  .halt = &w->halt};
 	if (on_host(w) || !sets_up(w))
 		return 0;
 	if (w->s->state == STATE_PREPARING)

@@ -122,9 +122,9 @@ int rest_awake(struct worker *w, struct err *err)
 	else
 		rc = rc == -ENOENT || rc == -ENOTDIR ? 0 : rc;
 	bool stopped = rc == -ECANCELED && !atomic_load(&w->halt);
-	if (stopped && !env_lost(w->env))
-		env_kill(w->env, job, NULL);
-	if (env_lost(w->env) || (rc == -ECANCELED && !stopped))
+	if (stopped && (env_lost(w->env) ? env_abandon(w->env, job, NULL) : env_kill(w->env, job, NULL)))
+		stopped = false;
+	if ((env_lost(w->env) || rc == -ECANCELED) && !stopped)
 		err_set(err, -rc, "%s", why.text); /* it is still due */
 	else {
 		if (rc)

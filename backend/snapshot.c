@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "attach.h"
+#include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "backend/git/repo.h"
@@ -82,7 +83,7 @@ int restore_begin(struct tx *tx, struct session *s, int64_t k, struct err *err)
 static void flush(struct worker *w, struct env *env)
 {
 	struct err why = ERR_INIT;
-	CLEAN_FREE char *job = xasprintf("s%" PRId64 ".flush", w->id);
+	CLEAN_FREE char *job = xasprintf("s%" PRId64 ".flush.%" PRIx64, w->id, (uint64_t)clock_real_ms());
 	const char *argv[] = {"/bin/sync", NULL};
 	struct env_exec exec = {.job = job, .argv = argv, .timeout_ms = FLUSH_MS};
 	int rc = env_run(env, &exec, &w->cancel, 256, NULL, &why);

@@ -265,7 +265,7 @@ static int tidy(struct build *b, struct err *err)
 		rc = env_ack(b->env, job, false, NULL, err);
 	}
 	CLEAN_FREE char *tidying = xasprintf("template.%" PRId64 ".tidy", b->t->id);
-	struct env_exec exec = {.job = tidying, .argv = argv, .timeout_ms = TIDY_MS};
+	struct env_exec exec = {.job = tidying, .argv = argv, .timeout_ms = TIDY_MS, .halt = &b->w->halt};
 	CLEAN_BUF struct buf out = BUF_INIT;
 	rc = rc ? rc : env_run(b->env, &exec, &b->w->cancel, 4096, &out, err);
 	return rc > 0 ? err_set(err, EIO, "the sandbox's file system cannot be synced: %.200s", buf_str(&out)) : rc;

@@ -256,17 +256,16 @@ void env_hurry(struct env *env, int ms)
 	env->silence_ms = env->call_ms = ms;
 }
 
-int env_open_within(const struct paths *paths, int64_t id, int ms, const atomic_bool *cancel, struct env **out,
-		    struct err *err)
+int env_open_at(const char *socket, int64_t id, int ms, const atomic_bool *cancel, struct env **out, struct err *err)
 {
 	*out = NULL;
-	CLEAN_FREE char *path = sandbox_socket(paths, id);
 	struct env *env = xcalloc(1, sizeof *env);
 	env->id = id;
+	env->socket = xstrdup(socket);
 	env->cancel = cancel;
 	env_hurry(env, ms);
 	int64_t start = clock_mono_ms();
-	env->fd = unix_connect(path, NULL);
+	env->fd = unix_connect(socket, NULL);
 	int rc = env->fd < 0 ? err_set(err, ENOTCONN, "sandbox %" PRId64 " is not running", id) : greet(env, err);
 	rc = rc ? rc : hello(env, err);
 	if (rc) {
@@ -279,6 +278,13 @@ int env_open_within(const struct paths *paths, int64_t id, int ms, const atomic_
 	env->call_ms = CALL_MS;
 	*out = env;
 	return 0;
+}
+
+int env_open_within(const struct paths *paths, int64_t id, int ms, const atomic_bool *cancel, struct env **out,
+		    struct err *err)
+{
+	CLEAN_FREE char *socket = sandbox_socket(paths, id);
+	return env_open_at(socket, id, ms, cancel, out, err);
 }
 
 int env_open(const struct paths *paths, const char *kind, int64_t id, const atomic_bool *cancel, struct env **out,
@@ -294,6 +300,7 @@ void env_close(struct env *env)
 	fd_close(&env->fd);
 	wire_reader_release(&env->in);
 	wire_out_release(&env->out);
+	free(env->socket);
 	free(env->home);
 	free(env->url);
 	free(env->guard);

@@ -10,6 +10,7 @@ struct env {
 	int call_ms;		     /* and so is one that has not given a whole answer by then, however much it says */
 	int64_t deadline, cancelled; /* of the call that goes on; when its cancel flag was first seen, or 0 */
 	const atomic_bool *cancel;   /* or NULL */
+	char *socket;		     /* where its peer listens */
 	char *home;
 	char *url;     /* of the gateway, seen from inside; or NULL */
 	char *guard;   /* patterns that file requests carry, or NULL */
@@ -21,6 +22,8 @@ struct env {
 /* env_open() with another limit of time, for drivers that wait for a boot. */
 int env_open_within(const struct paths *paths, int64_t id, int ms, const atomic_bool *cancel, struct env **out,
 		    struct err *err);
+/* The same by the path of the socket. */
+int env_open_at(const char *socket, int64_t id, int ms, const atomic_bool *cancel, struct env **out, struct err *err);
 /* All that follows on this connection has to be answered within ms a call. */
 void env_hurry(struct env *env, int ms);
 /* Begins a request; its fields are added to the result in ascending order of tags. */

@@ -5,12 +5,14 @@
 
 #include "backend/base/clock.h"
 #include "backend/base/mem.h"
+#include "driver.h"
 #include "env_call.h"
 
-#define POLL_MS 250   /* longest single wait: how quickly a cancel flag is seen */
-#define KILL_MS 10000 /* a killed job that still runs after this is given up */
-#define LATE_MS 30000 /* over a job's time limit: the sandbox, which may be slow, has not seen to it */
-#define SPIN_MS 20    /* least time between two polls that say the same */
+#define POLL_MS	   250	 /* longest single wait: how quickly a cancel flag is seen */
+#define KILL_MS	   10000 /* a killed job that still runs after this is given up */
+#define LATE_MS	   30000 /* over a job's time limit: the sandbox, which may be slow, has not seen to it */
+#define SPIN_MS	   20	 /* least time between two polls that say the same */
+#define ABANDON_MS 5000	 /* for a sandbox that answers late to hear that a job is to end */
 
 int env_start(struct env *env, const struct env_exec *exec, struct err *err)
 {
@@ -102,20 +104,39 @@ int env_kept(struct env *env, const char *job, char **path, struct err *err)
 	return ack(env, job, WIRE_WHERE, path, err);
 }
 
-int env_end_job(const struct paths *paths, const char *kind, int64_t id, const char *job, int ms, struct err *err)
+static int end_job_at(const char *socket, int64_t id, const char *job, int ms, struct err *err)
 {
 	struct env *env = NULL;
 	int64_t end = clock_mono_ms() + ms;
-	int rc = env_open_within(paths, id, ms, NULL, &env, err);
+	int rc = env_open_at(socket, id, ms, NULL, &env, err);
 	if (rc)
 		return rc;
 	env_hurry(env, (int)(end - clock_mono_ms()));
 	rc = env_kill(env, job, err);
+	struct env_job now = {.state = ENV_JOB_RUNNING};
+	/* one that still runs cannot be forgotten */
+	while (!rc && now.state == ENV_JOB_RUNNING && clock_mono_ms() < end) {
+		env_hurry(env, (int)(end - clock_mono_ms()));
+		if (env_poll(env, job, UINT64_MAX, POLL_MS, &now, NULL))
+			break;
+	}
 	env_hurry(env, (int)(end - clock_mono_ms()));
 	if (!rc)
 		env_ack(env, job, false, NULL, NULL); /* if it is lost, the job only stays known a little longer */
 	env_close(env);
 	return rc;
+}
+
+int env_end_job(const struct paths *paths, const char *kind, int64_t id, const char *job, int ms, struct err *err)
+{
+	CLEAN_FREE char *socket = sandbox_socket(paths, id);
+	return end_job_at(socket, id, job, ms, err);
+}
+
+int env_abandon(struct env *env, const char *job, struct err *err)
+{
+	/* A connection on which an answer is outstanding is of no use any more, and nobody knows what was heard. */
+	return end_job_at(env->socket, env->id, job, ABANDON_MS, err);
 }
 
 /* Kills it and waits for its end. */
@@ -174,12 +195,15 @@ int env_run(struct env *env, const struct env_exec *exec, const atomic_bool *can
 {
 	struct env_job job = {0};
 	int rc = env_start(env, exec, err);
-	if (rc)
-		return rc;
-	rc = env_wait(env, exec->job, exec->timeout_ms, cancel, &job, err);
+	bool begun = !rc;
+	rc = rc ? rc : env_wait(env, exec->job, exec->timeout_ms, cancel, &job, err);
 	bool stopped = rc == -ECANCELED;
-	if (stopped)
+	if (stopped && exec->halt && atomic_load(exec->halt))
+		return rc;
+	if (stopped && begun && !env_lost(env))
 		rc = end_now(env, exec->job, &job, err);
+	if (rc == -ECANCELED)
+		env_abandon(env, exec->job, NULL);
 	if (rc)
 		return rc;
 	int code = stopped ? err_set(err, ECANCELED, "%s was stopped", exec->argv[0]) : result(exec, &job, err);

@@ -206,6 +206,7 @@ struct env_exec {
 	const char *cwd;	    /* absolute, or relative to env_home(); NULL: env_home() */
 	const char *const *environ; /* "KEY=value" added, or NULL */
 	int timeout_ms;		    /* 0: none; over it the job's process tree is killed */
+	const atomic_bool *halt;    /* env_run(), or NULL: once it is set a job that is cancelled goes on */
 };
 
 enum env_job_state {
@@ -243,6 +244,9 @@ int env_kill(struct env *env, const char *job, struct err *err);
 /* The same and env_ack(), over a connection of its own and all within ms, for a `stop` that must not wait for a sandbox
  * which answers late or never. -ENOTCONN, -ETIMEDOUT: the job may go on. */
 int env_end_job(const struct paths *paths, const char *kind, int64_t id, const char *job, int ms, struct err *err);
+/* The same for a job of env whose start or end somebody has given up waiting for, so that env is lost (or not): within
+ * some seconds. One that has not begun will not. */
+int env_abandon(struct env *env, const char *job, struct err *err);
 /* Forgets a job. keep: its output file stays in the sandbox and *path (malloc'd) names it: the spill file. Old ones are
  * removed (guest/kept.h says when). */
 int env_ack(struct env *env, const char *job, bool keep, char **path, struct err *err);

@@ -295,6 +295,33 @@ TEST(stop_in_every_state_leaves_a_session_that_goes_on)
 	CHECK_INT(face_do(REQ_CTL, id, "retry"), -EINVAL);
 }
 
+/* Its sandbox does not answer when a check is stopped. When it does again, the check ends. */
+TEST(stop_ends_a_check_of_a_sandbox_that_answers_late)
+{
+	int64_t id = face_session(
+		"late",
+		BASH("mkdir -p .agents && echo '{\\\"checks\\\":[{\\\"name\\\":\\\"frozen\\\","
+		     "\\\"command\\\":\\\"echo $$ >~/check.pid; kill -STOP $(cat ~/../tools.pid); sleep 1000\\\"}]}' "
+		     "> .agents/project.json && git add . && git commit -qm c") SAY("ok"),
+		"go");
+	const char *dir = face.paths.state;
+	CHECK(face_wait(id, "checking"));
+	int64_t end = clock_mono_ms() + FACE_WAIT_MS;
+	while (clock_mono_ms() < end &&
+	       !*sh("ps -o stat= -p $(cat %s/sandboxes/%d/tools.pid) | grep '^T' || true", dir, (int)id))
+		face_drain(20);
+	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
+	for (end = clock_mono_ms() + 1300; clock_mono_ms() < end;) /* an answer is waited for a second */
+		face_drain(50);
+	sh("kill -CONT $(cat %s/sandboxes/%d/tools.pid)", dir, (int)id);
+	CHECK(face_wait_idle(id));
+	for (end = clock_mono_ms() + FACE_WAIT_MS; clock_mono_ms() < end; clock_sleep_ms(20))
+		if (!*sh("ps -o stat= -p $(cat %s/sandboxes/%d/home/check.pid) | grep -v '^Z' || true", dir, (int)id))
+			break;
+	CHECK(clock_mono_ms() < end);
+	CHECK(strstr(face.last_error.text, "stopped") != NULL);
+}
+
 /* As early as can be: a run that has not taken its message yet must not go on, nor begin again. */
 TEST(stop_right_after_the_start_of_a_run)
 {

@@ -248,6 +248,75 @@ TEST(cancel)
 	env_close(mine);
 }
 
+/* A run whose start nobody answers. */
+struct late {
+	struct env *env;
+	atomic_bool cancel;
+	char id[16];
+	int rc;
+};
+
+static void *run_late(void *arg)
+{
+	struct late *l = arg;
+	const char *argv[] = {"./late", "300", NULL};
+	l->rc = env_run(l->env, &(struct env_exec){.job = l->id, .argv = argv}, &l->cancel, 0, NULL, NULL);
+	return NULL;
+}
+
+/* The sandbox stands still in the middle of a start. When it goes on, what was cancelled meanwhile does not. */
+TEST(cancel_while_it_starts)
+{
+	struct late l = {.rc = -1};
+	struct env_job j = {.state = ENV_JOB_UNKNOWN};
+	if (!box.dir)
+		return; /* its daemon is a process of ours, and can be frozen */
+	CHECK_INT(run("late0", "cp $(command -v sleep) late"), 0);
+	CLEAN_FREE char *path = xasprintf("%s/late", env_home(box.env));
+	for (int i = 0; l.rc != -ECANCELED && i < 50;
+	     i++) { /* a busy machine may look too late: then the start fails */
+		pthread_t t;
+		int fd = open(path, O_WRONLY | O_CLOEXEC);
+		CHECK(fd >= 0);
+		snprintf(l.id, sizeof l.id, "late-%d", i + 1);
+		atomic_store(&l.cancel, false);
+		CHECK_INT(env_open(&box.paths, box.kind, BOX_ID, &l.cancel, &l.env, NULL), 0);
+		pthread_create(&t, NULL, run_late, &l);
+		for (int look = 0; look < 1000; look++) {
+			CHECK_INT(env_poll(box.env, l.id, 0, 0, &j, NULL), 0);
+			if (j.state != ENV_JOB_UNKNOWN)
+				break;
+			clock_sleep_ms(1);
+		}
+		pid_t daemon = daemon_pid();
+		CHECK_INT(kill(daemon, SIGSTOP), 0);
+		close(fd);
+		atomic_store(&l.cancel, true);
+		clock_sleep_ms(1500); /* longer than an answer is waited for then */
+		CHECK_INT(kill(daemon, SIGCONT), 0);
+		pthread_join(t, NULL);
+		env_close(l.env);
+	}
+	CHECK_INT(l.rc, -ECANCELED);
+	CHECK(wait_job(box.env, l.id).state != ENV_JOB_RUNNING);
+}
+
+/* The daemon ends: what its next one will ask for goes on. */
+TEST(cancel_because_of_the_end)
+{
+	atomic_bool on = true;
+	const char *argv[] = {"/bin/sh", "-c", "sleep 300", NULL};
+	struct env_exec exec = {.job = "goes-on", .argv = argv, .halt = &on};
+	CHECK_INT(env_run(box.env, &exec, &on, 0, NULL, NULL), -ECANCELED);
+	struct env_job j;
+	CHECK_INT(env_poll(box.env, "goes-on", 0, 0, &j, NULL), 0);
+	CHECK_INT(j.state, ENV_JOB_RUNNING);
+	exec.halt = NULL;
+	CHECK_INT(env_run(box.env, &exec, &on, 0, NULL, NULL), -ECANCELED);
+	CHECK_INT(env_poll(box.env, "goes-on", 0, 0, &j, NULL), 0);
+	CHECK_INT(j.state, ENV_JOB_UNKNOWN);
+}
+
 TEST(poll_returns_on_output)
 {
 	struct env_job j;
