@@ -121,12 +121,16 @@ struct cancelling {
 	struct backend *b;
 	struct request *r;
 	tx_fn *fn;
+	bool ends; /* there is a step to end: `stop` changes nothing where a session is made ready, or saved */
 };
 
 static int cancelling_fn(struct tx *tx, void *arg, struct err *err)
 {
 	struct cancelling *c = arg;
-	return c->fn(tx, c->r, err);
+	int rc = c->fn(tx, c->r, err);
+	const struct session *s = rc ? NULL : tx_session(tx, c->r->session);
+	c->ends = !rc && (!s || s->stopping);
+	return rc;
 }
 
 static void cancelling_done(void *arg, int rc, const struct err *err)
@@ -134,7 +138,7 @@ static void cancelling_done(void *arg, int rc, const struct err *err)
 	struct cancelling *c = arg;
 	c->r->rc = rc;
 	c->r->err = *err;
-	if (!rc)
+	if (!rc && c->ends)
 		engine_cancel(c->b->engine, c->r->session);
 	if (!rc)
 		gate_kick(c->b); /* if it ends, its tokens do */
@@ -179,7 +183,7 @@ void backend_submit(struct backend *b, struct request *r)
 		pool_push(b->pool, r);
 	} else if (request_cancels(r)) {
 		struct cancelling *c = xcalloc(1, sizeof *c);
-		*c = (struct cancelling){b, r, fn};
+		*c = (struct cancelling){b, r, fn, false};
 		store_post_urgent(b->store, cancelling_fn, cancelling_done, c);
 	} else {
 		store_request(b->store, fn, r);

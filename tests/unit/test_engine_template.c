@@ -240,6 +240,25 @@ TEST(a_restarted_daemon_goes_on_with_a_build)
 	CHECK(first && !strstr(first + 1, "setting up")); /* its output stands once */
 }
 
+/* Nothing runs yet that `stop` could end, and a setup of an hour must not begin anew for it. */
+TEST(stop_leaves_a_build_alone)
+{
+	sh("rm -f goon; cd project && echo stop >>b.txt && git commit -qam stop");
+	int before = runs() + 1;
+	int64_t id = face_session("stopped", LOOK, "go");
+	CHECK(wait_status("HEAD", "building installing"));
+	for (int64_t end = clock_mono_ms() + FACE_WAIT_MS; clock_mono_ms() < end && runs() < before;)
+		face_drain(50);
+	int64_t t = at_commit("HEAD")->id;
+	CHECK_INT(face_do(REQ_CTL, id, "stop"), 0);
+	for (int64_t end = clock_mono_ms() + 1500; clock_mono_ms() < end;) /* it would be seen within a second */
+		face_drain(50);
+	sh("touch goon");
+	CHECK(face_wait_idle(id));
+	CHECK_INT(runs(), before);
+	CHECK(at_commit("HEAD") && at_commit("HEAD")->id == t);
+}
+
 /* The tool daemon of the build is killed: nobody can say what its setup has done. */
 TEST(a_build_whose_sandbox_dies_begins_anew)
 {
