@@ -168,7 +168,7 @@ static struct slot *find(struct list *l, int64_t id)
 	return NULL;
 }
 
-static void launch(struct engine *e, struct slot *slot)
+static bool launch(struct engine *e, struct slot *slot)
 {
 	pthread_attr_t attr;
 	pthread_t t;
@@ -179,11 +179,12 @@ static void launch(struct engine *e, struct slot *slot)
 	int rc = pthread_create(&t, &attr, worker_main, slot);
 	pthread_attr_destroy(&attr);
 	if (!rc)
-		return;
+		return true;
 	log_error("cannot start a worker thread: %s; session %" PRId64 " waits", strerror(rc), slot->w.id);
 	list_remove(&slot->link);
 	e->n_running--;
 	list_append(&e->waiting, &slot->link);
+	return false;
 }
 
 static size_t limit(struct engine *e)
@@ -196,11 +197,12 @@ static size_t limit(struct engine *e)
 
 static void start_waiting(struct engine *e)
 {
-	if (e->stopping || list_empty(&e->waiting) || e->n_running >= limit(e))
-		return;
-	struct slot *slot = list_entry(e->waiting.next, struct slot, link);
-	list_remove(&slot->link);
-	launch(e, slot);
+	bool good = true;
+	while (good && !e->stopping && !list_empty(&e->waiting) && e->n_running < limit(e)) {
+		struct slot *slot = list_entry(e->waiting.next, struct slot, link);
+		list_remove(&slot->link);
+		good = launch(e, slot);
+	}
 }
 
 /* Waits must not depend on a clock that can be set. */
