@@ -5,8 +5,8 @@
  * stands once in the transcript and is answered, no other more than once; every tool call's effect (a line in a file
  * of the sandbox) was made once; the transcript has neither gap nor repeat; what was shipped is on the remote.
  *
- * crash [KILLS [SEED]]: named points first, then random times among them. CRASH_VMS=N: so many of the sessions have a
- * VM, of the base image in the user's cache. */
+ * crash [KILLS [SEED]]: each named point once, then random times and now and then a point. No seed: that of the time.
+ * CRASH_VMS=N: so many of the sessions have a VM, of the base image in the user's cache. */
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -441,7 +441,7 @@ int main(int argc, char **argv)
 	int killed = 0;
 	for (int i = 0; killed < rounds && i < 3 * rounds && good; i++) {
 		const struct point *p = &points[i % (int)ARRAY_LEN(points)];
-		bool named = i < (int)ARRAY_LEN(points) * 2 || i % 4 == 0;
+		bool named = i < (int)ARRAY_LEN(points) || i % 4 == 0;
 		CLEAN_FREE char *place = xasprintf("%s:%d", p->name, 1 + (int)((unsigned)rand_r(&seed) % p->passes));
 		int ms = 20 + (int)(rand_r(&seed) % 1000);
 		good = round_of(named ? place : NULL, named ? 5000 : ms, 1 + killed * messages_max / rounds, i % 3 == 2,
