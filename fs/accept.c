@@ -113,10 +113,11 @@ static void clear_errors(struct handle *h)
 		errors_clear(&at);
 }
 
-static void truncate_errors(struct handle *h, off_t size)
+static int truncate_errors(struct handle *h, off_t size)
 {
 	if (!size)
 		clear_errors(h);
+	return 0;
 }
 
 static void write_errors(struct handle *h, fuse_req_t req, const char *p, size_t n, off_t off)
@@ -155,14 +156,26 @@ static int open_config(struct handle *h, fuse_req_t req)
 	return 0;
 }
 
-static void truncate_config(struct handle *h, off_t size)
+static int no_holes(const struct spot *at)
 {
-	if ((size_t)size < h->msg.text.n)
+	return refuse_at(at, NULL, EINVAL, "this file has no holes; write it from its start");
+}
+
+static int truncate_config(struct handle *h, off_t size)
+{
+	struct spot at;
+	handle_spot(h, &at); /* of the root: always there */
+	if ((size_t)size > h->msg.text.n)
+		return no_holes(&at);
+	if ((size_t)size < h->msg.text.n) {
 		buf_cut(&h->msg.text, (size_t)size);
+		h->dirty = true;
+	}
 	handle_cut(h);
 	h->msg.failed = 0;
 	if (!h->msg.text.n)
 		h->dirty = false; /* nothing written yet: an editor has only begun */
+	return 0;
 }
 
 /* The lines of one WRITE that are still to be judged. */
@@ -218,7 +231,7 @@ static int check_config(struct handle *h, const struct spot *at, const char *p, 
 	if (off + n > MESSAGE_MAX)
 		return refuse_at(at, NULL, EFBIG, "this file is at most 1 MiB");
 	if (off > h->msg.text.n)
-		return refuse_at(at, NULL, EINVAL, "this file has no holes; write it from its start");
+		return no_holes(at);
 	if (memchr(p, 0, n))
 		return refuse_at(at, NULL, EILSEQ, "this file is UTF-8 text without NUL");
 	return 0;

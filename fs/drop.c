@@ -158,33 +158,41 @@ static void write_draft(struct handle *h, fuse_req_t req, const char *p, size_t 
 	op_ask(op, r, draft_judged);
 }
 
-static void truncate_draft(struct draft *d, off_t size)
+static int truncate_draft(struct draft *d, const struct spot *at, off_t size)
 {
-	if (d->session || d->creating || size > SCRATCH_MAX)
-		return;
+	if (d->session || d->creating)
+		return 0;
 	if ((size_t)size > d->text.n) {
-		put_text(d, NULL, 0, (size_t)size);
-		return;
+		int rc = check_room(d, at, 0, (size_t)size);
+		if (!rc)
+			put_text(d, NULL, 0, (size_t)size);
+		return rc;
 	}
 	d->f->draft_bytes -= d->text.n - (size_t)size;
 	buf_cut(&d->text, (size_t)size);
 	d->checked = d->judged_n = 0;
 	d->judged = false;
 	d->changed_ms = clock_real_ms();
+	return 0;
 }
 
-static void truncate_handle(struct handle *h, off_t size)
+static int truncate_handle(struct handle *h, off_t size)
 {
-	truncate_draft(h->draft, size);
+	struct spot at;
+	int rc = handle_spot(h, &at);
+	rc = rc ? rc : truncate_draft(h->draft, &at, size);
+	if (rc)
+		return rc;
 	h->msg.failed = 0;
 	handle_cut(h);
 	if (!h->draft->text.n)
 		h->dirty = false;
+	return 0;
 }
 
-void drop_truncate(const struct spot *at, off_t size)
+int drop_truncate(const struct spot *at, off_t size)
 {
-	truncate_draft(at->node->draft, size);
+	return truncate_draft(at->node->draft, at, size);
 }
 
 /* ---- opening ---- */
@@ -208,10 +216,11 @@ static int open_draft(struct handle *h, fuse_req_t req)
 {
 	struct draft *d = h->draft;
 	struct spot at;
-	if (!handle_may_write(h))
-		return 0;
-	if (!handle_spot(h, &at) && (d->session || d->creating))
+	bool reads = !handle_may_write(h);
+	if ((!reads || h->flags & O_TRUNC) && !handle_spot(h, &at) && (d->session || d->creating))
 		return refuse_at(&at, NULL, EEXIST, "session %s exists; write to sessions/%s/input", d->name, d->name);
+	if (reads)
+		return 0;
 	pid_t pid = fuse_req_ctx(req)->pid;
 	writers_init(&h->writers, pid);
 	if (d->project || d->beside || d->cwd || pid <= 0)

@@ -37,5 +37,5 @@ void drop_create(const struct spot *dir, fuse_req_t req, const char *name, int f
 void drop_unlink(const struct spot *dir, fuse_req_t req, const char *name);
 void drop_rename(const struct spot *dir, const char *name, const struct spot *to, const char *new_name, bool replace,
 		 fuse_req_t req);
-/* Truncates by path, without an open file. */
-void drop_truncate(const struct spot *at, off_t size);
+/* Truncates by path, without an open file. 0, or -errno after the refusal. */
+int drop_truncate(const struct spot *at, off_t size);

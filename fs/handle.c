@@ -277,12 +277,13 @@ static void write_message(struct handle *h, fuse_req_t req, const char *p, size_
 	fuse_reply_write(req, n);
 }
 
-static void truncate_message(struct handle *h, off_t size)
+static int truncate_message(struct handle *h, off_t size)
 {
 	if (size) /* offsets mean nothing here */
-		return;
+		return 0;
 	message_drop(&h->msg);
 	h->dirty = false;
+	return 0;
 }
 
 /* At the end of the daemon a message is taken as far as it was written; that may be in the middle of a character. */

@@ -84,8 +84,8 @@ struct handle_kind {
 	int (*open)(struct handle *h, fuse_req_t req);
 	void (*read)(struct handle *h, fuse_req_t req, size_t size, off_t off);
 	void (*write)(struct handle *h, fuse_req_t req, const char *p, size_t n, off_t off);
-	/* Truncated through this handle, or opened with O_TRUNC. */
-	void (*truncate)(struct handle *h, off_t size);
+	/* Truncated through this handle, or opened with O_TRUNC, which cannot fail. 0, or -errno after the refusal. */
+	int (*truncate)(struct handle *h, off_t size);
 	/* Makes the request that commits what was written; NULL after the refusal, whose rc is in last_rc. */
 	struct request *(*commit)(struct handle *h);
 	/* The backend's answer to it; sets nothing but what the kind keeps. Returns the rc to report. */

@@ -5,6 +5,8 @@
 #include "ops.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -52,7 +54,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct fuse_entry_param e;
 	if (watchers_lookup(f, req, parent, name))
 		return;
-	int rc = spot_of(f, parent, &dir);
+	int rc = strlen(name) > NAME_MAX ? -ENAMETOOLONG : spot_of(f, parent, &dir);
 	if (!rc)
 		rc = spot_allowed(f, req, 0555, X_OK);
 	if (!rc && dir.file->inside == PLACE_FILES) {
@@ -103,14 +105,17 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_attr(req, &st, spot_keep_attr(&at));
 }
 
-static void truncate_spot(const struct spot *at, struct handle *h, off_t size)
+static int truncate_spot(const struct spot *at, struct handle *h, off_t size)
 {
 	if (h && handle_kind_of(h)->truncate)
-		handle_kind_of(h)->truncate(h, size);
-	else if (at->file->kind == KIND_ERRORS && !size)
+		return handle_kind_of(h)->truncate(h, size);
+	if (at->file->kind == KIND_DRAFT)
+		return drop_truncate(at, size);
+	if (at->file->kind == KIND_CONFIG)
+		return refuse_at(at, NULL, EINVAL, "nothing was changed: open this file to cut it, or write it anew");
+	if (at->file->kind == KIND_ERRORS && !size)
 		errors_clear(at);
-	else if (at->file->kind == KIND_DRAFT)
-		drop_truncate(at, size);
+	return 0;
 }
 
 /* The poker sets the modification time alone, so that watchers hear of a change; nothing is changed by that. */
@@ -146,12 +151,12 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int se
 	int rc = spot_of(face_of(req), ino, &at);
 	if (!rc)
 		rc = check_setattr(&at, req, attr, set);
+	if (!rc && set & FUSE_SET_ATTR_SIZE)
+		rc = truncate_spot(&at, fi ? handle_of(fi) : NULL, attr->st_size);
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	if (set & FUSE_SET_ATTR_SIZE)
-		truncate_spot(&at, fi ? handle_of(fi) : NULL, attr->st_size);
 	at.rough = is_poke(at.f, req, set);
 	spot_stat(&at, &st);
 	fuse_reply_attr(req, &st, 0);
@@ -195,7 +200,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 		.f_files = 1 << 20,
 		.f_ffree = 1 << 20,
 		.f_favail = 1 << 20,
-		.f_namemax = 255,
+		.f_namemax = NAME_MAX,
 	};
 	fuse_reply_statfs(req, &st);
 }
