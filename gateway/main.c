@@ -26,6 +26,7 @@
 #define CONNS_MAX 8192
 #define OWN_FDS	  200 /* descriptors for all but clients' connections, each of which may lead to one of its own */
 #define LARGE	  (256 << 10) /* bytes; what is larger goes back to the system when it is freed */
+#define TELL	  8	      /* records that are told of in one go */
 #define TABLE	  4096	      /* descriptors */
 
 struct options {
@@ -55,11 +56,16 @@ static int parse(int argc, char **argv, struct options *o)
 static void done_ready(struct source *s, uint32_t events)
 {
 	struct gw *g = (struct gw *)((char *)s - offsetof(struct gw, done_source));
+	int told = 0;
 	for (struct queue_node *n = queue_pop_all(&g->done), *next; n; n = next) {
 		struct ledger_record *r = queue_entry(n, struct ledger_record, node);
 		next = n->next;
 		g->n_handed--;
 		r->done(r);
+		if (++told % TELL == 0) { /* those that may go now go out, and what streams already is passed on */
+			forward_curl_timer(g);
+			g->upstream.ready(&g->upstream, EPOLLIN);
+		}
 	}
 	attach_tell(g);
 }
