@@ -29,7 +29,8 @@ events { worker_connections 8192; } http { access_log off; keepalive_requests 10
 upstream u { server 127.0.0.1:%d; keepalive 1024; keepalive_requests 1000000000; }
 server { listen 127.0.0.1:%d backlog=4096; location / { proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; } } }
 """ % (gw.dir, gw.dir, paths, UP, NGINX))
-procs.append(subprocess.Popen(["nginx", "-c", gw.dir + "/nginx.conf"], stderr=gw.log))
+# Each in a session of its own, as the gateway is: the kernel divides processors between sessions
+procs.append(subprocess.Popen(["nginx", "-c", gw.dir + "/nginx.conf"], stderr=gw.log, start_new_session=True))
 gw.start("127.0.0.1:%d" % GATEWAY)
 nginx = procs[-1]
 haproxy = portkey = None
@@ -50,7 +51,7 @@ frontend f
 backend b
   server s 127.0.0.1:%d
 """ % (HAPROXY, UP))
-    haproxy = subprocess.Popen(["haproxy", "-db", "-f", gw.dir + "/haproxy.cfg"], stdout=gw.log, stderr=gw.log)
+    haproxy = subprocess.Popen(["haproxy", "-db", "-f", gw.dir + "/haproxy.cfg"], stdout=gw.log, stderr=gw.log, start_new_session=True)
     procs.append(haproxy)
 else:
     print("skip haproxy: not installed")
@@ -65,7 +66,8 @@ def start_portkey():
     program = "%s/node_modules/@portkey-ai/gateway/build/start-server.js" % home
     if not home or not os.path.exists(program):
         return None
-    p = subprocess.Popen(["node", program, "--port=%d" % PORTKEY, "--headless"], stdout=gw.log, stderr=gw.log, env=dict(gw.env, NODE_ENV="production"))
+    p = subprocess.Popen(["node", program, "--port=%d" % PORTKEY, "--headless"], stdout=gw.log, stderr=gw.log, env=dict(gw.env, NODE_ENV="production"),
+                         start_new_session=True)
     procs.append(p)
     return p
 

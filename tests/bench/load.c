@@ -255,6 +255,16 @@ static char *request(const char *token, bool stream)
 			 token, more ? more : "", strlen(body), body);
 }
 
+/* The kernel divides processors between sessions: this one takes what the others leave. */
+static void give_way(void)
+{
+	FILE *f = setsid() < 0 ? NULL : fopen("/proc/self/autogroup", "we");
+	if (!f)
+		return;
+	fputs("19", f);
+	fclose(f);
+}
+
 static int rate(int port, const char *token, int per_second, int conns, int seconds)
 {
 	struct epoll_event events[256];
@@ -264,6 +274,7 @@ static int rate(int port, const char *token, int per_second, int conns, int seco
 		peers[i].fd = dial(port);
 		watch(&peers[i]);
 	}
+	give_way();
 	int64_t start = clock_mono_us(), end = start + seconds * 1000000LL, due = start, late = 0;
 	int bad = 0, busy = 0;
 	while (clock_mono_us() < end || busy) {
@@ -279,7 +290,8 @@ static int rate(int port, const char *token, int per_second, int conns, int seco
 		}
 		late += due <= now;
 		/* It looks all the time, since to fall asleep and be woken would count as the gateway's time; but it
-		 * gives way: else who is woken on its processor would wait for the end of its slice, of milliseconds */
+		 * gives way: else who is woken on its processor would wait for the end of its slice, of milliseconds.
+		 * Yielding does that for its own session alone */
 		sched_yield();
 		if (now > end + 5000000)
 			break;
