@@ -348,7 +348,8 @@ static void refuse(struct pull *p, const cJSON *json)
 	} else {
 		add_words(&words, json);
 	}
-	const char *hint = p->status == 401			  ? " (is the key still good?)"
+	const char *hint = p->status < 300			  ? ", and gives no address that can be shown"
+			   : p->status == 401			  ? " (is the key still good?)"
 			   : p->status == 403 || p->status == 404 ? " (may the key do this for that project?)"
 								  : "";
 	deny(&d, 502, "forge.refused", "%.100s says %d%s: %.300s", p->host, p->status, hint, buf_str(&words));

@@ -138,9 +138,23 @@ equal "not by another path" "$(post "$daemon" "$engine" "$good" "/forge/pull-req
 equal "not twice the same field" "$(post "$daemon" "$engine" "$(echo "$good" | sed 's,"title",\"host\":\"x\"\,&,')")" "400 body"
 equal "nothing was sent for these" "$(ls "$T/asked" | wc -l)" "$before"
 
+# ---- the address that comes back is shown in terminals and pages: a plain one, or none
+n=0 refused=
+while [ $n -lt 18 ]; do
+	got=$(post "$daemon" "$engine" "$(echo "$good" | sed "s,\"main\",\"odd-$n\",;s,\"x\",\"odd $n\",")")
+	[ "$got" = "502 forge.refused" ] && ! grep -qe evil -e javascript -e passwd "$T/answer" && refused="$refused $n" || echo "# $n: $got $(cat "$T/answer")"
+	# and where it stands in the list of those that are open
+	got=$(post "$daemon" "$engine" "$(echo "$good" | sed "s,\"main\",\"odd-$n\",")")
+	[ "$got" = "502 forge.refused" ] || { refused="$refused not-in-list"; echo "# $n in the list: $got $(cat "$T/answer")"; }
+	n=$((n + 1))
+done
+equal "an address that is not plain is no pull request's" "$refused" " $(seq -s ' ' 0 17)"
+check "nor is it in the ledger" sh -c "! grep -e evil.example -e javascript: -e /etc/passwd '$M/gateway/ledger'"
+contains "a plain one is" "$(post "$daemon" "$engine" "$(echo "$good" | sed 's,"main","plain",')"; cat "$T/answer")" "https://github.example/team/app/"
+
 grep '"target":"/forge/pull-request"' "$M/gateway/ledger" >"$T/ledger"
 equal "the ledger has each, with its session" "$(jq -r 'select(.verdict == "allowed") | .forge_project + " " + .provider' "$T/ledger" | sort | uniq -c | tr -s ' ' | tr '\n' ';')" \
-	" 5 team/app 127.0.0.2; 3 team/app 127.0.0.3; 2 team/app 127.0.0.4;"
+	" 42 team/app 127.0.0.2; 3 team/app 127.0.0.3; 2 team/app 127.0.0.4;"
 check "and those that were refused" grep -q '"verdict":"denied".*"rule":"key"' "$T/ledger"
 check "and how they ended" grep -q '"kind":"outcome".*"url":"https://gitea.example/team/app/1"' "$M/gateway/ledger"
 check "the chain holds" sh -c "'$BERTHFS' ledger verify >/dev/null"

@@ -3,10 +3,14 @@
 
 git_forge.py KIND CERT KEY TOKEN FOLDER: prints its port. KIND: github, gitlab, gitea. Pull requests are kept in memory; each
 request's head and body go to FOLDER/KIND.N. Opening one for a branch that has one is refused as that forge does it. One whose
-title has "slow" is open before its answer, which waits for the file FOLDER/go; with "lax" a second one is not refused."""
+title has "slow" is open before its answer, which waits for the file FOLDER/go; with "lax" a second one is not refused; "odd N" is said to be
+at an address that is none."""
 import http.server, itertools, json, os, ssl, sys, time, urllib.parse
 
 kind, cert, key, token, folder = sys.argv[1:6]
+at = f"https://{kind}.example/team/app/"
+ODD = [at + "\x1b]8;;https://evil.example\x07", at + "\x1b[2J", at + "1\nlanded main", at + "1\tx", at + "1 2", at + "\u00e9", at + "\u202egnp.exe", at + "\x7f", at + '"><b>', at + "<b",
+       at + "x" * 600, "javascript:alert(1)", "file:///etc/passwd", "//evil.example/", "", None, 7, ["https://x.example/"]]
 numbers, opened = itertools.count(1), []
 
 
@@ -43,7 +47,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(422, {"message": "Validation Failed", "errors": [{"message": "No commits between main and x"}]})
         n = len(opened) + 1
         one = {"pair": [asked[n] for n in names], "head": {"ref": asked[names[0]]}, "base": {"ref": asked[names[1]]}}
-        one["web_url" if kind == "gitlab" else "html_url"] = f"https://{kind}.example/team/app/{n}"
+        one["web_url" if kind == "gitlab" else "html_url"] = ODD[int(asked["title"][4:])] if asked["title"].startswith("odd ") else f"{at}{n}"
         opened.append(one)
         while "slow" in asked["title"] and not os.path.exists(folder + "/go"):
             time.sleep(0.05)
