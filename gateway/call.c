@@ -208,6 +208,28 @@ static bool is_json_type(const struct http_reader *r)
 	return n == 16 && !strncasecmp(v, "application/json", 16) && (!*rest || !strcasecmp(rest, "charset=utf-8"));
 }
 
+/* The one header that switches things on at the provider: each name in it has to be allowed. */
+static int check_betas(struct call *k, struct denial *d)
+{
+	const char *at = k->beta;
+	if (strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789-_., ") != strlen(at))
+		return deny(d, 400, "header", "anthropic-beta has a character that it may not have");
+	if (!*at) /* as some clients say that there is none */
+		return 0;
+	for (size_t n; at; at = at[n] ? at + n + 1 : NULL) {
+		at += strspn(at, " ");
+		n = strcspn(at, ",");
+		size_t len = n;
+		while (len && at[len - 1] == ' ')
+			len--;
+		if (!policy_beta(k->policy, at, len))
+			return deny(d, 403, "beta",
+				    "anthropic-beta names \"%.*s\", which no beta line of the policy allows",
+				    len < 100 ? (int)len : 100, at);
+	}
+	return 0;
+}
+
 static int check_head(struct call *k, const struct http_reader *r, struct denial *d)
 {
 	size_t n;
@@ -217,15 +239,15 @@ static int check_head(struct call *k, const struct http_reader *r, struct denial
 		return r->body.n ? deny(d, 400, "body", "GET has no body here") : 0;
 	if (!is_json_type(r))
 		return deny(d, 415, "type", "Content-Type has to be application/json");
-	http_field_copy(r, "anthropic-version", k->version, sizeof k->version);
-	if (http_count(r, "anthropic-beta") > 1)
-		return deny(d, 400, "header", "anthropic-beta is given twice");
-	http_field_copy(r, "anthropic-beta", k->beta, sizeof k->beta);
-	if (strspn(k->beta, "abcdefghijklmnopqrstuvwxyz0123456789-_., ") != strlen(k->beta) ||
-	    strspn(k->version, "0123456789-") != strlen(k->version))
-		return deny(d, 400, "header",
-			    "anthropic-beta or anthropic-version has a character that it may not have");
-	return 0;
+	if (http_count(r, "anthropic-beta") > 1 || http_count(r, "anthropic-version") > 1)
+		return deny(d, 400, "header", "anthropic-beta or anthropic-version is given twice");
+	bool version = http_field_copy(r, "anthropic-version", k->version, sizeof k->version),
+	     beta = http_field_copy(r, "anthropic-beta", k->beta, sizeof k->beta);
+	if ((!version && http_field(r, "anthropic-version", &n)) || (!beta && http_field(r, "anthropic-beta", &n)))
+		return deny(d, 400, "header", "anthropic-beta or anthropic-version is too long");
+	if (strspn(k->version, "0123456789-") != strlen(k->version))
+		return deny(d, 400, "header", "anthropic-version has a character that it may not have");
+	return check_betas(k, d);
 }
 
 /* A list of models costs nothing; whose list: by the shape of the request. */

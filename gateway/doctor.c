@@ -126,6 +126,8 @@ static const struct probe {
 	 "{\"model\":\"other\",\"max_tokens\":9,\"messages\":[]}", NONE, NONE, 403, "model"},
 	{"deny: field", "a field that the policy does not name is refused (mcp_servers)", "POST /v1/messages", "",
 	 MESSAGE(",\"mcp_servers\":[]"), NONE, NONE, 403, "field"},
+	{"deny: beta", "so is a beta that it does not name (stored files)", "POST /v1/messages",
+	 "anthropic-beta: files-api-2025-04-14\r\n", MESSAGE(""), NONE, NONE, 403, "beta"},
 	{"deny: tools", "the provider's own tools are refused (web search)", "POST /v1/messages", "",
 	 MESSAGE(",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]"), NONE, NONE, 403,
 	 "feature.server-tools"},

@@ -282,6 +282,13 @@ static int on_feature(struct line *l)
 	return l->n ? 0 : wrong(l, "feature NAME... is needed", NULL);
 }
 
+static int on_beta(struct line *l)
+{
+	for (int i = 0; i < l->n; i++)
+		words_add(&l->p->betas, l->w[i]);
+	return l->n ? 0 : wrong(l, "beta NAME... is needed, or beta none", NULL);
+}
+
 static int add_host(struct line *l, struct list *to, const char *word, const char *address, bool vendor)
 {
 	char host[256];
@@ -365,9 +372,10 @@ static int on_body_max(struct line *l)
 static const struct {
 	const char *word;
 	int (*read)(struct line *l);
-} lines[] = {{"provider", on_provider}, {"model", on_model}, {"price", on_price},	   {"limit", on_limit},
-	     {"route", on_route},	{"field", on_field}, {"feature", on_feature},	   {"egress", on_egress},
-	     {"map", on_map},		{"forge", on_forge}, {"answer-tokens", on_answer}, {"body-max", on_body_max}};
+} lines[] = {{"provider", on_provider}, {"model", on_model}, {"price", on_price},     {"limit", on_limit},
+	     {"route", on_route},	{"field", on_field}, {"feature", on_feature}, {"egress", on_egress},
+	     {"beta", on_beta},		{"map", on_map},     {"forge", on_forge},     {"answer-tokens", on_answer},
+	     {"body-max", on_body_max}};
 
 static int read_line(struct line *l, char *text)
 {
@@ -389,7 +397,7 @@ static int read_line(struct line *l, char *text)
 		if (!strcmp(lines[i].word, first))
 			return lines[i].read(l);
 	return wrong(l,
-		     "lines begin with provider, model, price, limit, route, field, feature, egress, map, forge, "
+		     "lines begin with provider, model, price, limit, route, field, feature, beta, egress, map, forge, "
 		     "answer-tokens or body-max; not",
 		     first);
 }
@@ -414,8 +422,23 @@ static struct policy *blank(void)
 	return p;
 }
 
+static void add_betas(struct policy *p, const char *list)
+{
+	CLEAN_FREE char *copy = xstrdup(list);
+	char *rest = copy;
+	for (char *w; (w = strsep(&rest, " "));)
+		words_add(&p->betas, w);
+}
+
 static int whole(struct policy *p, struct err *err)
 {
+	if (!p->betas.n)
+		add_betas(p, POLICY_BETAS_A " " POLICY_BETAS_B " " POLICY_BETAS_C " " POLICY_BETAS_D " " POLICY_BETAS_E
+					    " " POLICY_BETAS_F);
+	if (p->features & FEATURE_SERVER_TOOLS)
+		add_betas(p, "web-search-* web-fetch-* code-execution-* mcp-client-*");
+	if (p->features & FEATURE_STORED_OBJECTS)
+		add_betas(p, "files-api-* skills-*");
 	for (int i = 0; i < API_N; i++)
 		if (p->routes[i].on && i != API_MODELS && !words_have(&p->routes[i].fields, "model", 5))
 			return err_set(err, EINVAL, "route %s needs a line `field %s model ...`", apis[i].path,
@@ -509,6 +532,7 @@ void policy_put(struct policy *p)
 		words_release(&p->routes[i].query);
 		words_release(&p->routes[i].fields);
 	}
+	words_release(&p->betas);
 	free(p->text);
 	free(p);
 }

@@ -18,6 +18,21 @@ enum egress { EGRESS_NONE, EGRESS_REGISTRIES, EGRESS_INTERNET };
 
 #define LIMIT_OFF INT64_MAX
 
+/* Betas of a policy without a beta line. They change how a model answers, or name fields and tools that are checked in
+ * the body; none starts something at the provider by itself. Not here: what makes a model dearer than its price line
+ * says (fast-mode, context-1m) or lets another model answer (server-side-fallback), and what is used up without being
+ * told where it is looked for (compact). */
+#define POLICY_BETAS_A "claude-code-* interleaved-thinking-* redact-thinking-* adaptive-thinking-* dev-full-thinking-*"
+#define POLICY_BETAS_B                                                                                                 \
+	"thinking-token-count-* effort-* task-budgets-* token-counting-* token-efficient-tools-* output-128k-*"
+#define POLICY_BETAS_C                                                                                                 \
+	"context-management-* context-hint-* model-context-window-exceeded-* prompt-caching-* cache-diagnosis-*"
+#define POLICY_BETAS_D                                                                                                 \
+	"extended-cache-ttl-* fine-grained-tool-streaming-* structured-outputs-* mid-conversation-system-*"
+#define POLICY_BETAS_E                                                                                                 \
+	"advanced-tool-use-* tool-search-tool-* advisor-tool-* computer-use-* pdfs-* summarize-connector-text-*"
+#define POLICY_BETAS_F "afk-mode-* fallback-credit-*"
+
 struct words { /* a list of strings */
 	char **p;
 	size_t n;
@@ -72,6 +87,7 @@ struct policy {
 	struct route routes[API_N];
 	struct list providers, models, prices, hosts, maps, forges;
 	int features;
+	struct words betas;		/* globs */
 	int64_t limits[SCOPES][LIMITS]; /* money in nanodollars */
 	int64_t answer_tokens;		/* reserved for an answer whose request names no maximum */
 	int64_t body_max;
@@ -92,6 +108,8 @@ bool api_counts(enum api api); /* nothing is generated, and it costs nothing */
 bool api_served(enum api api, enum kind kind);
 bool glob_match(const char *glob, const char *text);
 void words_release(struct words *w);
+/* A name that anthropic-beta gives, of n bytes. */
+bool policy_beta(const struct policy *p, const char *name, size_t n);
 bool words_have(const struct words *w, const char *word, size_t n);
 /* The provider that serves the model by this API, or NULL. */
 const struct provider *policy_provider(const struct policy *p, enum api api, const char *model);

@@ -25,6 +25,21 @@ bool glob_match(const char *glob, const char *text)
 	return !*glob;
 }
 
+bool policy_beta(const struct policy *p, const char *text, size_t n)
+{
+	char name[128];
+	if (!n || n >= sizeof name)
+		return false;
+	memcpy(name, text, n);
+	name[n] = 0;
+	if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != n) /* or a * would stand for a list */
+		return false;
+	for (size_t i = 0; i < p->betas.n; i++)
+		if (glob_match(p->betas.p[i], name))
+			return true;
+	return false;
+}
+
 const struct provider *policy_provider(const struct policy *p, enum api api, const char *model)
 {
 	return policy_provider_named(p, api, model, NULL);

@@ -14,7 +14,7 @@ doctor
 gateway_lines=$(sed -n '/^.. *key custody/,$p' "$T/doctor")
 equal "every line of it is ok" "$(echo "$gateway_lines" | grep -v '^ok ')" ""
 for what in "key swap" "key echo" "deny: token" "deny: sharing" "deny: route" "deny: query" "deny: model" "deny: field" \
-	"deny: tools" "deny: twice" "deny: smuggling" "deny: upgrade" "deny: network" "deny: address" "deny: port" \
+	"deny: beta" "deny: tools" "deny: twice" "deny: smuggling" "deny: upgrade" "deny: network" "deny: address" "deny: port" \
 	"deny: loopback" "revoked" "deny: limit" "ledger"; do
 	contains "it tells of $what" "$gateway_lines" "$what "
 done

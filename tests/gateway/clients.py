@@ -29,7 +29,7 @@ def client(name, model, argv, path, more={}, text="Say what the command gives.")
     """Runs it; checks its answer, the tool it ran, what the provider and the ledger saw. Its output."""
     brain = Shopper(up)
     up.script[model] = lambda c, r: (up.usual if "count_tokens" in r.target else brain)(c, r)
-    n, begin = len(up.requests), time.monotonic()
+    n, begin, rows = len(up.requests), time.monotonic(), len(gw.ledger())
     try:
         p = subprocess.run(argv, env=dict(env, **more), cwd=gw.dir + "/desk", input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
     except subprocess.TimeoutExpired as e:
@@ -38,6 +38,10 @@ def client(name, model, argv, path, more={}, text="Say what the command gives.")
     if os.environ.get("OUT"):
         open("%s/%s" % (os.environ["OUT"], name.replace(" ", "-").replace("/", "-")), "w").write(out + "\n---\n" + words)
     print("# %s: %.1f s, %d requests, tools %s" % (name, time.monotonic() - begin, len(up.requests) - n, brain.calls))
+    betas = {b for r in up.requests[n:] for b in r.h.get("anthropic-beta", "").split(",") if b}
+    if betas:
+        print("# betas: " + " ".join(sorted(betas)))
+    equal(name + " is refused nothing", [(r["rule"], r["target"], r["why"]) for r in gw.ledger()[rows:] if r.get("verdict") == "denied"], [])
     check(name + " answers with what its tool has given", p.returncode == 0 and "It says: " in out and "told-42" in out, p.returncode, out[-1500:], words[-1500:])
     equal(name + " ran one tool", len(brain.calls), 1)
     mine = [r for r in up.requests[n:] if "count_tokens" not in r.target]
@@ -48,6 +52,15 @@ def client(name, model, argv, path, more={}, text="Say what the command gives.")
 
 client("claude", "claude-one", ["claude", "-p", "--output-format", "stream-json", "--verbose", "--model", "claude-one", "--dangerously-skip-permissions"],
        "/v1/messages", {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"})
+
+# By a model's name it chooses which betas it asks for: none may be one that the policy has off.
+n, rows = len(up.requests), len(gw.ledger())
+for model in ("claude-fable-5", "claude-opus-4-8", "claude-haiku-4-5"):
+    p = subprocess.run(["claude", "-p", "--model", model], env=dict(env, CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1", DISABLE_AUTOUPDATER="1"), cwd=gw.dir + "/desk", input=b"hello?",
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
+    check("claude as it is with " + model, p.returncode == 0 and b"hello" in p.stdout, p.stdout[-500:], p.stderr[-500:])
+equal("is refused nothing", [(r["rule"], r["target"], r["why"]) for r in gw.ledger()[rows:] if r.get("verdict") == "denied"], [])
+print("# betas: " + " ".join(sorted({b for r in up.requests[n:] for b in r.h.get("anthropic-beta", "").split(",")})))
 
 for kind, package, base, path in (("anthropic", "@ai-sdk/anthropic", URL + "/v1", "/v1/messages"), ("openai", "@ai-sdk/openai-compatible", URL + "/v1", "/v1/chat/completions"),
                                   ("responses", "@ai-sdk/openai", URL + "/v1", "/v1/responses")):

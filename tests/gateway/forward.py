@@ -13,7 +13,7 @@ sandbox = gw.ctl("mint", "sandbox", "7", "app", "none", box)
 S = gw.sock
 
 # ---- an ordinary request ----
-r = call(S, "POST", "/v1/messages?beta=true", engine, message(), headers=["anthropic-version: 2023-06-01", "anthropic-beta: a-b", "X-Other: 1", "User-Agent: me", "Cookie: a=b"])
+r = call(S, "POST", "/v1/messages?beta=true", engine, message(), headers=["anthropic-version: 2023-06-01", "anthropic-beta: interleaved-thinking-2025-05-14, effort-2025-11-24", "OpenAI-Beta: responses=v2", "X-Other: 1", "User-Agent: me", "Cookie: a=b"])
 equal("a request is answered", (r.status, r.json["content"][0]["text"], r.h.get("request-id")), (200, "hi", "r1"))
 seen = up.requests[-1]
 equal("the provider sees the key", seen.h.get("x-api-key"), KEY)
@@ -69,6 +69,16 @@ refused("a compressed body", 415, "encoding", "POST", "/v1/messages", engine, me
 refused("a form", 415, "type", "POST", "/v1/messages", engine, b"model=claude-a", headers=["Content-Type: application/x-www-form-urlencoded"])
 refused("another charset", 415, "type", "POST", "/v1/messages", engine, message(), headers=["Content-Type: application/json; charset=utf-16"])
 refused("no JSON", 400, "json", "POST", "/v1/messages", engine, b"{")
+for name in ["files-api-2025-04-14", "code-execution-2025-08-25", "mcp-client-2025-11-20", "skills-2025-10-02", "never-heard-of-2031-01-01", "effort-2025-11-24,files-api-2025-04-14",
+             "effort-2025-11-24 files-api-2025-04-14", "effort-2025-11-24,", ",", "effort-2025-11-24,,claude-code-20250219"]:
+    for path in ["/v1/messages", "/v1/messages/count_tokens", "/v1/chat/completions"]:
+        r = refused("a beta that is not allowed: %s for %s" % (name, path), 403, "beta", "POST", path, engine, message(), headers=["anthropic-beta: " + name])
+check("the refusal names it", "never-heard-of" in refused("one more", 403, "beta", "POST", "/v1/messages", engine, message(), headers=["anthropic-beta: never-heard-of"]).json["error"]["message"])
+equal("none at all is none", call(S, "POST", "/v1/messages", engine, message(), headers=["anthropic-beta: "]).status, 200)
+check("and goes nowhere", "anthropic-beta" not in up.requests[-1].h)
+refused("a beta twice", 400, "header", "POST", "/v1/messages", engine, message(), headers=["anthropic-beta: effort-2025-11-24", "Anthropic-Beta: files-api-2025-04-14"])
+refused("betas that are too long", 400, "header", "POST", "/v1/messages", engine, message(), headers=["anthropic-beta: " + ",".join(["effort-2025-11-24"] * 60)])
+refused("a version that is too long", 400, "header", "POST", "/v1/messages", engine, message(), headers=["anthropic-version: " + "2" * 64])
 refused("a beta with odd letters", 400, "header", "POST", "/v1/messages", engine, message(), headers=["anthropic-beta: a\"b"])
 refused("an upgrade", 426, "upgrade", "GET", "/v1/responses", engine, headers=["Connection: Upgrade", "Upgrade: websocket"])
 r = refused("in the shape of Messages", 403, "model", "POST", "/v1/messages", engine, message("x"))

@@ -371,7 +371,7 @@ POLICY = open(ROOT + "/gateway/policy_default.c").read()
 
 def policy(provider, extra="", anthropic="", drop=()):
     """The default policy's routes and fields with the provider on loopback, and prices for claude-* and gpt-*."""
-    text = "".join(json.loads('"' + m + '"') for m in re.findall(r'^\s*"(.*)"', POLICY, re.M))
+    text = "".join(json.loads('"' + m + '"') for m in re.findall(r'^\s*"((?:[^"\\]|\\.)*)"', POLICY, re.M))
     keep = [l for l in text.splitlines() if l.split(" ")[0] in ("route", "field") and not any(d in l for d in drop)]
     return "\n".join([
         "provider anthropic anthropic %s %s" % (provider.url, anthropic),

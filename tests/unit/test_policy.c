@@ -47,6 +47,52 @@ TEST(policy_default_holds)
 	policy_put(p);
 }
 
+/* What an anthropic-beta may name. */
+TEST(policy_betas)
+{
+	static const char *const usual[] = {"claude-code-20250219",
+					    "interleaved-thinking-2025-05-14",
+					    "fine-grained-tool-streaming-2025-05-14",
+					    "prompt-caching-scope-2026-01-05",
+					    "advisor-tool-2026-03-01",
+					    "fallback-credit-2026-06-01",
+					    "effort-2025-11-24"},
+				 *const off[] = {"files-api-2025-04-14",
+						 "code-execution-2025-08-25",
+						 "mcp-client-2025-11-20",
+						 "skills-2025-10-02",
+						 "web-fetch-2025-09-10",
+						 "context-1m-2025-08-07",
+						 "fast-mode-2026-02-01",
+						 "server-side-fallback-2026-06-01",
+						 "compact-2026-01-12",
+						 "oauth-2025-04-20",
+						 "message-batches-2024-09-24",
+						 "unheard-of-2031-01-01",
+						 "",
+						 "claude-code",
+						 "*"};
+	CLEAN_FREE char *old = xstrndup(policy_default, (size_t)(strstr(policy_default, "\nbeta ") - policy_default));
+	struct policy *texts[2] = {read_policy(""), NULL}; /* and one of before there were such lines */
+	CHECK_INT(policy_parse(old, strlen(old), &texts[1], NULL), 0);
+	for (int k = 0; k < 2; k++) {
+		for (size_t i = 0; i < ARRAY_LEN(usual); i++)
+			CHECK(policy_beta(texts[k], usual[i], strlen(usual[i])));
+		for (size_t i = 0; i < ARRAY_LEN(off); i++)
+			CHECK(!policy_beta(texts[k], off[i], strlen(off[i])));
+		CHECK(!policy_beta(texts[k], "effort-2025-11-24,files-api-2025-04-14", 38));
+		policy_put(texts[k]);
+	}
+	struct policy *p = NULL;
+	CHECK_INT(policy_parse("beta none\n", 10, &p, NULL), 0);
+	CHECK(!policy_beta(p, usual[0], strlen(usual[0])));
+	policy_put(p);
+	CHECK_INT(policy_parse("beta context-1m-*\nfeature server-tools\n", 39, &p, NULL), 0);
+	CHECK(policy_beta(p, "context-1m-2025-08-07", 21) && policy_beta(p, "code-execution-2025-08-25", 25));
+	CHECK(!policy_beta(p, "files-api-2025-04-14", 20) && !policy_beta(p, usual[0], strlen(usual[0])));
+	policy_put(p);
+}
+
 TEST(policy_forges)
 {
 	struct policy *p = read_policy("forge git.example.org gitea\nforge code.example.org gitlab url "
@@ -93,6 +139,7 @@ static const struct {
 	{"price a input 1.0000001 output 1", "input D"},
 	{"limit week money 1", "session|project|day"},
 	{"limit session money", "session|project|day"},
+	{"beta", "beta NAME"},
 	{"limit session money x", "no number"},
 	{"limit session tokens 1.5", "no number"},
 	{"limit session tokens 99999999999999999999", "no number"},
@@ -407,59 +454,6 @@ TEST(policy_features_on)
 	for (size_t i = 0; i < ARRAY_LEN(bodies); i++)
 		want += !strncmp(bodies[i].rule, "feature", 7);
 	CHECK_INT(allowed, want);
-	policy_put(p);
-}
-
-/* What is reserved for an input is not its bytes alone: a white picture of many pixels has few. */
-TEST(policy_pictures_count)
-{
-	static const struct {
-		enum api api;
-		const char *body;
-		int64_t extra;
-	} cases[] = {
-		{API_MESSAGES,
-		 "{" M
-		 "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\","
-		 "\"data\":\"\"}},{\"type\":\"tool_result\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":"
-		 "\"base64\","
-		 "\"data\":\"\"}}]}]}]}",
-		 10000},
-		{API_MESSAGES,
-		 "{" M "\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"data\":"
-		 "\"\"}}]}]}",
-		 200000},
-		{API_MESSAGES,
-		 "{" M
-		 "\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"text\",\"data\":\"\"}}]}]}",
-		 0},
-		{API_MESSAGES, "{" M "\"messages\":[{\"content\":\"image\"}]}", 0},
-		{API_CHAT, "{\"model\":\"gpt-5\",\"messages\":[{\"content\":[{\"image_url\":{\"url\":\"data:x\"}}]}]}",
-		 5000},
-		{API_CHAT,
-		 "{\"model\":\"gpt-5\",\"messages\":[{\"content\":[{\"type\":\"file\",\"file\":{\"file_data\":\"\"}}]}]"
-		 "}",
-		 200000},
-		{API_RESPONSES,
-		 "{\"model\":\"gpt-5\",\"input\":[{\"type\":\"function_call_output\",\"output\":[{\"type\":\"input_"
-		 "image\","
-		 "\"image_url\":\"data:x\"}]}]}",
-		 5000},
-	};
-	struct policy *p = read_policy("");
-	struct ask a;
-	struct denial d;
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		CHECK_INT(ask(p, cases[i].api, cases[i].body, &a, &d), 0);
-		CHECK_INT(a.extra, cases[i].extra);
-		CHECK_INT(a.input, (int64_t)strlen(cases[i].body) / 2 + 16 + cases[i].extra);
-	}
-	CHECK_INT(
-		ask(p, API_COUNT_TOKENS,
-		    "{\"model\":\"claude-sonnet-5\",\"messages\":[{\"content\":[{\"type\":\"image\",\"source\":{}}]}]}",
-		    &a, &d),
-		0);
-	CHECK_INT(a.input, 0);
 	policy_put(p);
 }
 
