@@ -10,10 +10,22 @@
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
 
-/* Tokens that a picture and a document of pages have at most; few bytes can be a large one. */
-#define IMAGE_TOKENS	5000
-#define DOCUMENT_TOKENS 200000
-#define WORD		(2 * MODEL_MAX) /* bytes; no word that is looked for, and no beginning of a URL, is longer */
+/* What an input has at most. No tokenizer makes more than one token of a byte of text, and none makes fewer of every
+ * text: half a token is much for words, and too little for digits, signs, letters that make no word. So a whole one is
+ * reserved for each byte of the request as it is written, escapes and all, which leaves room for what the provider puts
+ * around messages. Bytes of pictures and of documents of pages are no text: these have their own bounds, since few
+ * bytes can be a large one. What a limit holds back by that is given free as soon as the provider has said what it was.
+ */
+#define IMAGE_TOKENS	       5000 /* of Anthropic's models */
+#define IMAGE_TOKENS_OTHERS    12000
+#define IMAGE_TOKENS_GPT4OMINI 50000   /* counts pictures thirty times */
+#define DOCUMENT_TOKENS	       1000000 /* hundreds of pages */
+#define TOOLS_TOKENS	       1500    /* what a provider tells its model of tools, if there are any */
+#define OWN_TOOL_TOKENS	       2500    /* and of one that it knows by its type alone */
+#define FORMAT_TOKENS	       500
+#define CONTEXT_ANTHROPIC      1100000 /* no model takes more: what would have more is refused, and costs nothing */
+#define CONTEXT_OTHERS	       2200000
+#define WORD		       (2 * MODEL_MAX) /* bytes; no word that is looked for, and no beginning of a URL, is longer */
 
 /* ---- denials ---- */
 
@@ -241,15 +253,38 @@ static bool is_one(const char *word, const char *const *words)
 	return false;
 }
 
+static int64_t image_tokens(const struct ask *a)
+{
+	return a->provider->kind == KIND_ANTHROPIC ? IMAGE_TOKENS
+	       : starts(a->model, "gpt-4o-mini")   ? IMAGE_TOKENS_GPT4OMINI
+						   : IMAGE_TOKENS_OTHERS;
+}
+
 /* A picture of few bytes can have as many tokens as a large one, and so can a document that is pictures of pages. */
-static void size_of(struct ask *a, const char *type, const char *kind, bool image)
+static void size_of(struct ask *a, const cJSON *b, const char *type, const char *kind)
 {
 	static const char *const pictures[] = {"image", "image_url", "input_image", "computer_screenshot", NULL},
-				 *const files[] = {"file", "input_file", NULL};
-	if (image || is_one(type, pictures))
-		a->extra += IMAGE_TOKENS;
-	else if (is_one(type, files) || (type && !strcmp(type, "document") && kind && !strcmp(kind, "base64")))
+				 *const files[] = {"file", "input_file", NULL},
+				 *const pdf[] = {"application/pdf", NULL};
+	const cJSON *image = json_get(b, "image_url"), *data = json_get(json_get(b, "source"), "data"),
+		    *url = cJSON_IsObject(image) ? json_get(image, "url") : image;
+	bool base64 = kind && !strcmp(kind, "base64"), document = type && !strcmp(type, "document"),
+	     text = document && kind && (!strcmp(kind, "text") || !strcmp(kind, "content"));
+	if (image || is_one(type, pictures)) {
+		a->extra += image_tokens(a);
+		if (starts(cJSON_GetStringValue(url), "data:image/"))
+			a->seen += (int64_t)json_size(url, WORD);
+		else if (!image && type && !strcmp(type, "image") && base64)
+			a->seen += (int64_t)json_size(data, WORD);
+	} else if (is_one(type, files) || (document && !text)) {
+		const cJSON *file = json_get(json_get(b, "file"), "file_data");
+		file = file ? file : json_get(b, "file_data");
 		a->extra += DOCUMENT_TOKENS;
+		if (base64 && is_one(json_str(json_get(b, "source"), "media_type"), pdf))
+			a->seen += (int64_t)json_size(data, WORD);
+		else if (!document && starts(cJSON_GetStringValue(file), "data:application/pdf"))
+			a->seen += (int64_t)json_size(file, WORD);
+	}
 }
 
 /* One content block, message or input item. What a tool was called with is data, and not looked into. */
@@ -274,7 +309,7 @@ static int block(const struct policy *p, struct ask *a, const cJSON *b, struct d
 		if (rc)
 			return rc;
 	}
-	size_of(a, type, kind, image != NULL);
+	size_of(a, b, type, kind);
 	static const char *const inner[] = {"content", "output", "source"};
 	for (size_t i = 0; i < ARRAY_LEN(inner); i++) {
 		const cJSON *c = json_get(b, inner[i]);
@@ -380,6 +415,23 @@ static int check_numbers(const struct policy *p, struct ask *a, const cJSON *o, 
 	return 0;
 }
 
+static void most_input(struct ask *a, const cJSON *o, size_t n)
+{
+	static const char *const formats[] = {"response_format", "output_format", "output_config", "text"};
+	const cJSON *t, *tools = json_get(o, "tools");
+	int64_t most = a->provider->kind == KIND_ANTHROPIC ? CONTEXT_ANTHROPIC : CONTEXT_OTHERS;
+	cJSON_ArrayForEach(t, tools)
+	{
+		const char *type = json_str(t, "type");
+		a->extra += type && strcmp(type, "function") && strcmp(type, "custom") ? OWN_TOOL_TOKENS : 0;
+	}
+	a->extra += cJSON_GetArraySize(tools) ? TOOLS_TOKENS : 0;
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		a->extra += json_get(o, formats[i]) ? FORMAT_TOKENS : 0;
+	a->input = (int64_t)n + 16 - a->seen + a->extra;
+	a->input = a->input < most ? a->input : most;
+}
+
 int body_check(const struct policy *p, enum api api, const char *text, size_t n, struct ask *a, struct denial *d)
 {
 	return body_check_for(p, api, NULL, text, n, a, d);
@@ -393,13 +445,11 @@ int body_check_for(const struct policy *p, enum api api, const char *provider, c
 	if (!n)
 		return deny(d, 400, "json", "the request has no body");
 	/* What goes out is put together from the text itself: here only words, numbers and the form count */
-	CLEAN_JSON cJSON *o = json_parse_cut(text, n, WORD, &err);
+	CLEAN_JSON cJSON *o = json_parse_sized(text, n, WORD, &err);
 	if (!o)
 		return deny(d, 400, "json", "%.300s", err.text);
 	if (!cJSON_IsObject(o))
 		return deny(d, 400, "json", "the body has to be a JSON object");
-	/* A token is at least one byte, and two are a safe bound for text; what it really was is settled after. */
-	a->input = (int64_t)(n / 2) + 16;
 	int rc = split(p, text, n, a, d);
 	if (!rc)
 		rc = check_model(p, a, provider, o, d);
@@ -408,7 +458,7 @@ int body_check_for(const struct policy *p, enum api api, const char *provider, c
 	if (!rc)
 		rc = check_features(p, a, o, d);
 	if (!rc && !api_counts(api))
-		a->input += a->extra;
+		most_input(a, o, n);
 	return rc;
 }
 

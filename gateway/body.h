@@ -32,7 +32,8 @@ struct ask {
 	char model[MODEL_MAX];
 	bool stream;
 	int64_t input;	/* tokens that the input has at most */
-	int64_t extra;	/* of them: what pictures may have beyond their bytes */
+	int64_t extra;	/* of them: those that do not come from its bytes */
+	int64_t seen;	/* bytes of pictures, which are looked at, and not read */
 	int64_t answer; /* tokens that the answer may have; INT64_MAX: the request names no maximum */
 	struct member members[64];
 	int n;

@@ -408,7 +408,7 @@ static const struct usage *charge(struct call *k, struct usage *u)
 	if (!k->status && !k->cut)
 		return u;		   /* it never reached the provider */
 	if (!k->status && k->ask.stream) { /* it did, and was given up before the answer began */
-		u->input = k->ask.input - k->ask.extra;
+		u->input = k->ask.input;
 		return u;
 	}
 	if (!r->input_seen)

@@ -11,10 +11,12 @@
 #include "backend/base/mem.h"
 
 #define WINDOW METER_WINDOW
+#define SOON   2 /* seconds after which a request may fit that does not now */
 
 struct account {
 	char *key;
-	int64_t tokens, nano, bytes; /* used and reserved */
+	int64_t tokens, nano, bytes;	/* used and reserved */
+	int64_t held_tokens, held_nano; /* of them, what is reserved by requests that run */
 	int64_t running;
 	int rate[WINDOW];
 	int64_t last;	   /* second that rate was last moved to */
@@ -247,6 +249,29 @@ static int check_counts(struct meter *m, const struct policy *p, struct hold *h,
 	return 0;
 }
 
+/* Not enough is left for the least of it. What others have reserved comes free when they are over, most of it: then it
+ * is worth another try soon. */
+static int too_little(struct meter *m, const struct policy *p, const struct ask *q, struct hold *h, int scope,
+		      int which, struct denial *d)
+{
+	struct account *a = h->accounts[scope], alone = *a;
+	int none;
+	alone.tokens -= a->held_tokens;
+	alone.nano -= a->held_nano;
+	over(d, m, scope, which, a, room(q, &alone, p->limits[scope], &none) > 0 ? SOON : 0);
+	size_t n = strlen(d->text);
+	if (which == LIMIT_TOKENS)
+		snprintf(d->text + n, sizeof d->text - n,
+			 ": the request may have %lld tokens before its answer, and %lld are left", (long long)q->input,
+			 (long long)(p->limits[scope][which] - a->tokens));
+	else
+		snprintf(d->text + n, sizeof d->text - n,
+			 ": the request may cost %.4f dollars before its answer, and %.4f are left",
+			 (double)nano_of(q->input, input_price(q->price)) / 1e9,
+			 (double)(p->limits[scope][which] - a->nano) / 1e9);
+	return -EPERM;
+}
+
 /* Finds what the answer may have at most, and reserves that. */
 static int size_up(struct meter *m, const struct policy *p, const struct ask *q, struct hold *h, struct denial *d)
 {
@@ -259,7 +284,7 @@ static int size_up(struct meter *m, const struct policy *p, const struct ask *q,
 			continue;
 		counts = true;
 		if (most < 0 || (most == 0 && want))
-			return over(d, m, s, which, h->accounts[s], 0);
+			return too_little(m, p, q, h, s, which, d);
 		answer = most < answer ? most : answer;
 	}
 	h->answer = counts && (answer != q->answer) ? answer : INT64_MAX;
@@ -306,6 +331,8 @@ int meter_reserve(struct meter *m, const struct policy *p, const char *session, 
 		a->active_ms = now;
 		meter_sum(&a->tokens, h->tokens);
 		meter_sum(&a->nano, h->nano);
+		meter_sum(&a->held_tokens, h->tokens);
+		meter_sum(&a->held_nano, h->nano);
 	}
 	h->open = true;
 	keys_of(h, change);
@@ -320,6 +347,8 @@ static void add(struct meter *m, struct hold *h, int64_t tokens, int64_t nano)
 	for (int s = 0; s < SCOPES; s++) {
 		meter_sum(&h->accounts[s]->tokens, tokens);
 		meter_sum(&h->accounts[s]->nano, nano);
+		meter_sum(&h->accounts[s]->held_tokens, -h->tokens);
+		meter_sum(&h->accounts[s]->held_nano, -h->nano);
 		h->accounts[s]->running--;
 		h->accounts[s]->active_ms = m->mono_ms();
 	}

@@ -47,6 +47,8 @@ const char policy_default[] =
 	"# limit SCOPE NAME VALUE: scope session, project or day (all sessions of a UTC day); name "
 	"requests-per-minute,\n"
 	"# concurrency, tokens, money (dollars) or bytes (through the proxy). Without a line there is no limit.\n"
+	"# A request has to fit with the most that it can have: a token a byte of its text, its pictures, and its\n"
+	"# answer, which is cut to what is left. When it is over it is charged with what it had. So none is passed.\n"
 	"limit session requests-per-minute 600\n"
 	"limit session concurrency 32\n"
 	"# limit session money 20\n"

@@ -20,6 +20,7 @@ struct scan {
 	struct err *err;
 	size_t cut;	   /* characters that a string may have in brief; 0: brief is not made */
 	struct buf *brief; /* the text without the ends of long strings */
+	bool sized;	   /* where one was cut, its size follows */
 	const char *from;  /* what follows here is not in it yet */
 	size_t values;	   /* that it has; of strangers, no more than VALUES_MAX */
 	const char *want;  /* a key of the top: where its value stands is noted, and brief is not made */
@@ -175,6 +176,8 @@ static int text(struct scan *s)
 	const char *end = s->p - 1, *to = cut_at(first, end, s->cut); /* end: its last quote */
 	if (to < end) {
 		buf_add(s->brief, s->from, (size_t)(to - s->from));
+		if (s->sized)
+			buf_addf(s->brief, "\\u0001%zu", (size_t)(end - first));
 		s->from = end;
 	}
 	return 0;
@@ -371,10 +374,11 @@ static int syntax(struct scan *s)
 	return s->p < s->end ? bad(s, "more follows after the value") : 0;
 }
 
-cJSON *json_parse_cut(const char *p, size_t n, size_t cut, struct err *err)
+static cJSON *parse(const char *p, size_t n, size_t cut, bool sized, struct err *err)
 {
 	CLEAN_BUF struct buf brief = BUF_INIT;
-	struct scan s = {.p = p, .start = p, .end = p + n, .err = err, .cut = cut, .brief = &brief, .from = p};
+	struct scan s = {
+		.p = p, .start = p, .end = p + n, .err = err, .cut = cut, .brief = &brief, .sized = sized, .from = p};
 	if (syntax(&s))
 		return NULL;
 	if (brief.n) {
@@ -396,7 +400,27 @@ cJSON *json_parse_cut(const char *p, size_t n, size_t cut, struct err *err)
 
 cJSON *json_parse(const char *p, size_t n, struct err *err)
 {
-	return json_parse_cut(p, n, 0, err);
+	return parse(p, n, 0, false, err);
+}
+
+cJSON *json_parse_cut(const char *p, size_t n, size_t cut, struct err *err)
+{
+	return parse(p, n, cut, false, err);
+}
+
+cJSON *json_parse_sized(const char *p, size_t n, size_t cut, struct err *err)
+{
+	return parse(p, n, cut, true, err);
+}
+
+/* One that was not cut has no more than cut characters, so what stands behind them is ours. */
+size_t json_size(const cJSON *item, size_t cut)
+{
+	const char *s = cJSON_GetStringValue(item), *mark = s ? strrchr(s, 1) : NULL;
+	size_t characters = 0;
+	for (const char *p = s; mark && p < mark; p++)
+		characters += ((unsigned char)*p & 0xC0) != 0x80;
+	return mark && characters == cut ? strtoull(mark + 1, NULL, 10) : s ? strlen(s) : 0;
 }
 
 int json_member(const char *p, size_t n, const char *key, cJSON **out)

@@ -21,6 +21,10 @@ cJSON *json_parse_cut(const char *p, size_t n, size_t cut, struct err *err);
 /* One member of a stranger's object, parsed, its strings cut after 64 characters; NULL in *out if there is none, or no
  * object. All is checked, but for other keys that stand twice. -EINVAL: refused. */
 int json_member(const char *p, size_t n, const char *key, cJSON **out);
+/* The same, and json_size() tells how many bytes the text of a string had, escapes as they were written; of one that
+ * was not cut, those that it has now. */
+cJSON *json_parse_sized(const char *p, size_t n, size_t cut, struct err *err);
+size_t json_size(const cJSON *item, size_t cut);
 const char *json_str(const cJSON *o, const char *key);	      /* exact-case key; NULL if absent or no string */
 bool json_int(const cJSON *o, const char *key, int64_t *out); /* false if absent or no whole number within 2^53 */
 bool json_bool(const cJSON *o, const char *key, bool fallback);

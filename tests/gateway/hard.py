@@ -29,7 +29,7 @@ def spent(name):
     return int(row[4]), int(row[5])
 for name, limit, rule, most in [
         ("money", "limit session money 0.16", "limit.session.money", lambda s: 140_000_000 < s[1] <= 160_000_000),
-        ("tokens", "limit session tokens 12000", "limit.session.tokens", lambda s: 11000 < s[0] <= 12000),
+        ("tokens", "limit session tokens 12000", "limit.session.tokens", lambda s: 10500 < s[0] <= 12000),
         ("requests a minute", "limit session requests-per-minute 10", "limit.session.requests-per-minute", lambda s: s[0] == 10100)]:
     gw.ctl("policy-set", data=policy(up, limit).encode())
     n = len(up.requests)

@@ -410,6 +410,32 @@ TEST(one_member)
 	CHECK_STR(json_str(cJSON_GetArrayItem(json_get(o, "a"), 1), "b"), "c");
 }
 
+/* The size of what was cut is told, and cannot be pretended. */
+TEST(sizes_of_cut_strings)
+{
+	static const struct {
+		const char *text;
+		size_t size;
+	} cases[] = {{"", 0},
+		     {"abcd", 4},
+		     {"abcde", 5},
+		     {"abcdefghijkl", 12},
+		     {"\u00e9\u00e9\u00e9\u00e9\u00e9", 10},
+		     {"\\u00e9\\u00e9\\u00e9\\u00e9\\u00e9", 30},
+		     {"\\u0001999", 4}, /* it has no more than may stay */
+		     {"\\u00019", 2},
+		     {"abc\\u0001999", 12},
+		     {"\u00e9\\u000199", 5}};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		CLEAN_FREE char *text = xasprintf("[\"%s\"]", cases[i].text);
+		CLEAN_JSON cJSON *o = json_parse_sized(text, strlen(text), 4, NULL);
+		CHECK(o != NULL);
+		CHECK_INT(json_size(o ? o->child : NULL, 4), (int64_t)cases[i].size);
+	}
+	CLEAN_JSON cJSON *o = json_parse_sized("[1,null]", 8, 4, NULL);
+	CHECK(o && !json_size(o->child, 4) && !json_size(NULL, 4));
+}
+
 /* Readers differ in what a number is that no double holds. */
 TEST(numbers_are_finite)
 {

@@ -112,6 +112,32 @@ TEST(meter_clamps_and_settles)
 	policy_put(p);
 }
 
+/* One that does not fit beside what runs may fit after it: that is told from one that never will. */
+TEST(meter_says_when_to_try_again)
+{
+	struct policy *p = limits("limit session tokens 10000\n");
+	struct meter m = fresh(NULL);
+	struct hold h, other;
+	struct meter_change c;
+	struct denial d;
+	struct ask q = request(6000, 1000);
+	struct usage u = {.input = 1500, .output = 100};
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &other, &c, &d), -EPERM);
+	CHECK_INT(d.retry_after, 2);
+	CHECK(strstr(d.text, "6000 tokens before its answer, and 3000 are left"));
+	meter_settle(&m, &h, &three, &u, &c);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), 0);
+	meter_settle(&m, &h, &three, NULL, &c);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), -EPERM);
+	CHECK_INT(d.retry_after, 0);
+	q = request(1400, 1000);
+	CHECK_INT(meter_reserve(&m, p, "s", "p", &q, &h, &c, &d), -EPERM);
+	CHECK_INT(d.retry_after, 0);
+	meter_release(&m);
+	policy_put(p);
+}
+
 TEST(meter_rate_and_concurrency)
 {
 	struct policy *p = limits("limit session requests-per-minute 5\nlimit project concurrency 3\n");
