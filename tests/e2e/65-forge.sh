@@ -152,7 +152,9 @@ equal "an address that is not plain is no pull request's" "$refused" " $(seq -s 
 check "nor is it in the ledger" sh -c "! grep -e evil.example -e javascript: -e /etc/passwd '$M/gateway/ledger'"
 contains "a plain one is" "$(post "$daemon" "$engine" "$(echo "$good" | sed 's,"main","plain",')"; cat "$T/answer")" "https://github.example/team/app/"
 
-grep '"target":"/forge/pull-request"' "$M/gateway/ledger" >"$T/ledger"
+# the tree's file follows the gateway's a moment later
+told() { grep '"target":"/forge/pull-request"' "$M/gateway/ledger" >"$T/ledger" && [ "$(grep -c '"verdict":"allowed"' "$T/ledger")" -ge 47 ]; }
+within 30 told
 equal "the ledger has each, with its session" "$(jq -r 'select(.verdict == "allowed") | .forge_project + " " + .provider' "$T/ledger" | sort | uniq -c | tr -s ' ' | tr '\n' ';')" \
 	" 42 team/app 127.0.0.2; 3 team/app 127.0.0.3; 2 team/app 127.0.0.4;"
 check "and those that were refused" grep -q '"verdict":"denied".*"rule":"key"' "$T/ledger"

@@ -19,7 +19,7 @@ for what in "key swap" "key echo" "deny: token" "deny: sharing" "deny: route" "d
 	contains "it tells of $what" "$gateway_lines" "$what "
 done
 contains "and of what the own policy has switched on" "$(grep '^ok *policy' "$T/doctor")" "off by default: url-content"
-check "in seconds" [ $(($(date +%s) - from)) -le 15 ]
+check "in seconds, or on a busy machine in a minute or two" [ $(($(date +%s) - from)) -le 150 ]
 equal "nothing is left of it" "$(ls -A "$T/tmp")" ""
 equal "the own ledger has heard nothing" "$(cmp "$T/before" "$M/gateway/ledger" 2>&1)" ""
 equal "and there is the own key alone" "$(ls "$M/gateway/keys")" anthropic
