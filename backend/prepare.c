@@ -212,13 +212,27 @@ static int set_up(struct worker *w, const char *clone, struct err *err)
 		      : rc;
 }
 
+/* Has it been woken by somebody who did not come to an end with it: killed, or failed? */
+static bool is_half_awake(struct worker *w)
+{
+	return db_int(w->db, 0, "SELECT 1 FROM idle WHERE session=? AND waking=1", "i", w->id);
+}
+
+static bool has_no_clone(struct worker *w)
+{
+	struct env_stat st = {0};
+	int rc = env_stat(w->env, w->s->clone, &st, NULL);
+	free(st.real);
+	return rc == -ENOENT;
+}
+
 /* A sandbox whose disk is gone comes back with what was synced last. */
 static int renew(struct worker *w, struct err *err)
 {
 	const char *commit = *w->s->head ? w->s->head : w->s->base_commit;
 	if (on_host(w))
 		return link_project(w, w->s->clone, err);
-	worker_log(w, "the sandbox was lost with its disk; a new one starts from %.12s, the last synced commit",
+	worker_log(w, "the sandbox's disk was lost, or its clone; it starts from %.12s, the last synced commit",
 		   commit);
 	int rc = guest_forget(w, err);
 	rc = rc ? rc : make_clone(w, w->s->clone, commit, err);
@@ -238,6 +252,7 @@ static int wake(struct worker *w, struct err *err)
 {
 	enum sandbox_state state = sandbox_state(w->b->paths, w->s->sandbox, w->id);
 	bool woken = state != SANDBOX_RUNNING && *w->s->clone, up = state == SANDBOX_RUNNING || state == SANDBOX_PAUSED;
+	bool half = is_half_awake(w);
 	int rc = woken ? rest_waking(w, state, err) : 0;
 	if (!rc && !up) {
 		if (state != SANDBOX_HIBERNATED)
@@ -256,7 +271,7 @@ static int wake(struct worker *w, struct err *err)
 		rc = show_state(w, SANDBOX_RUNNING, err); /* it was thought to be otherwise, maybe */
 	if (!rc)
 		open_way(w);
-	if (!rc && state == SANDBOX_NONE && *w->s->clone)
+	if (!rc && *w->s->clone && (state == SANDBOX_NONE || (half && has_no_clone(w))))
 		rc = renew(w, err);
 	return rc ? rc : rest_awake(w, err);
 }
@@ -273,6 +288,8 @@ int worker_env(struct worker *w, struct err *err)
 		if (rc != -ENOTCONN || worker_pause(w, DEAD_MS))
 			break;
 	}
+	if (rc) /* what is not ready is made ready by whoever comes next */
+		worker_env_drop(w);
 	return rc;
 }
 
