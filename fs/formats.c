@@ -41,7 +41,8 @@ const struct format formats[] = {
 	 COLUMNS("seq: counts up from 1, never used again", "time: when", "session: its name then, or `-`",
 		 "kind: a word", "detail: words, may be empty")},
 	{PLACE_ROOT, KIND_ERRORS, "error", NULL,
-	 "A line each, newest first: time, path and colon where a file is meant, words, and the errno in parentheses. "
+	 "A line each, the newest last: time, path and colon where a file is meant, words, and the errno in "
+	 "parentheses. "
 	 "Truncating clears it.",
 	 NULL},
 	{PLACE_ROOT, KIND_DIR, "projects", NULL,

@@ -44,6 +44,7 @@ equal "an unknown session: 66" $? 66
 contains "and what to do" "$out" "ask new/nobody"
 out=$(ask one '  ' 2>&1)
 equal "an empty message: 65" "$? $out" "65 ask: the message is empty; nothing was sent"
+echo nonsense >"$S/one/ctl" 2>/dev/null # older words in error
 out=$(cd / && ask new/lost hello 2>&1)
 equal "a refused one: 65" $? 65
 contains "with the words of error" "$out" "project"
