@@ -1,4 +1,5 @@
 #!/bin/sh
+# time limit: 600 s
 # Every call that a program may make on every file of the tree, messages that come by other calls than write(2), and names
 # that nobody expects. Each is answered by an errno that says what is so; nothing is lost and nothing else changes.
 . "$(dirname "$0")/../lib.sh"
@@ -35,7 +36,7 @@ picture() {
 	cut -f 4,5 "$M/events" | cksum
 }
 picture >"$T/before"
-timeout 250 python3 "$here/abuse.py" "$M" "$T" >"$T/py" 2>"$T/err"
+timeout 500 python3 "$here/abuse.py" "$M" "$T" >"$T/py" 2>"$T/err"
 code=$?
 say "$T/py"
 equal "every call was answered" "$code $(cat "$T/err")" "0 "

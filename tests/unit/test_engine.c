@@ -340,6 +340,53 @@ TEST(stop_right_after_the_start_of_a_run)
 	CHECK_INT(face.view[id]->unanswered, 0);
 }
 
+/* The disk of a sandbox is gone, and the clone cannot be made anew at once, or its maker is killed: the next one does.
+ */
+TEST(a_lost_disk_comes_back_when_it_can)
+{
+	int64_t id = face_session("disk",
+				  BASH("echo kept > kept.txt; git add .; git commit -qm one") SAY("one")
+					  BASH("cat kept.txt") SAY("two"),
+				  "go");
+	CHECK(face_wait_idle(id));
+	CHECK_INT(face_do(REQ_CTL, id, "down"), 0);
+	CHECK(face_wait(id, "down"));
+	sh("rm -r %s/sandboxes/%d; mv project/.git project/away", face.paths.state, (int)id);
+	CHECK_INT(face_do(REQ_MESSAGE, id, "more"), 0);
+	CHECK(face_wait(id, "failed"));
+	sh("mv project/away project/.git");
+	CHECK_INT(face_do(REQ_CTL, id, "retry"), 0);
+	CHECK(face_wait_idle(id));
+	CHECK(strstr(face_text(id, TEXT_TRANSCRIPT), "\nkept\n") != NULL);
+	CHECK_STR(face_text(id, TEXT_ANSWER), "two\n");
+}
+
+/* Sessions that wait for a worker all begin when config allows more, not one for each that ends. */
+TEST(more_workers_take_all_that_wait)
+{
+	int64_t id[4];
+	sh("rm -f let-go let-go0");
+	face_config("workers = 1\n");
+	id[0] = face_session("first", BASH("while [ ! -e ../../../../../let-go0 ]; do sleep 0.05; done") SAY("a"),
+			     "go");
+	CHECK(face_wait(id[0], "running bash"));
+	for (int i = 1; i < 4; i++) {
+		CLEAN_FREE char *name = xasprintf("later%d", i);
+		id[i] = face_session(name, BASH("while [ ! -e ../../../../../let-go ]; do sleep 0.05; done") SAY("b"),
+				     "go");
+		CHECK(face_wait(id[i], "preparing"));
+	}
+	face_config("workers = 8\n");
+	sh("touch let-go0");
+	CHECK(face_wait_idle(id[0]));
+	for (int i = 1; i < 4; i++)
+		CHECK(face_wait(id[i], "running bash"));
+	sh("touch let-go");
+	for (int i = 1; i < 4; i++)
+		CHECK(face_wait_idle(id[i]));
+	face_config("");
+}
+
 TEST(work_that_is_not_on_its_branch_keeps_the_session)
 {
 	int64_t id = face_session("kept", WORK_LINES, "go");
