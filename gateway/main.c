@@ -26,7 +26,7 @@
 #define CONNS_MAX 8192
 #define OWN_FDS	  200 /* descriptors for all but clients' connections, each of which may lead to one of its own */
 #define LARGE	  (256 << 10) /* bytes; what is larger goes back to the system when it is freed */
-#define TELL	  8	      /* records that are told of in one go */
+#define TELL	  16	      /* records that are told of in one go */
 #define TABLE	  4096	      /* descriptors */
 
 struct options {
