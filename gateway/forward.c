@@ -60,6 +60,33 @@ void forward_curl_timer(struct gw *g)
 	conn_flush_all(g);
 }
 
+/* ---- curl's handles ---- */
+
+struct handle {
+	CURL *easy;
+	CURLU *url; /* parsed once for all requests to the same one */
+	char *text;
+};
+
+static void handle_free(struct handle *h)
+{
+	curl_easy_cleanup(h->easy);
+	curl_url_cleanup(h->url);
+	free(h->text);
+	free(h);
+}
+
+static bool handle_to(struct handle *h, const char *url)
+{
+	if (h->text && !strcmp(h->text, url))
+		return true;
+	free(h->text);
+	h->text = xstrdup(url);
+	curl_easy_setopt(h->easy, CURLOPT_URL, NULL); /* curl keeps the text of the one before */
+	return !curl_url_set(h->url, CURLUPART_URL, url, CURLU_PATH_AS_IS) &&
+	       !curl_easy_setopt(h->easy, CURLOPT_CURLU, h->url);
+}
+
 int forward_init(struct gw *g, struct err *err)
 {
 	if (curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup, calloc))
@@ -76,7 +103,7 @@ int forward_init(struct gw *g, struct err *err)
 void forward_release(struct gw *g)
 {
 	while (g->n_spare)
-		curl_easy_cleanup(g->spare[--g->n_spare]);
+		handle_free(g->spare[--g->n_spare]);
 	curl_multi_cleanup(g->multi);
 	sockets_release(g);
 	buf_release(&g->clean);
@@ -310,9 +337,9 @@ static void let_go(struct call *k)
 		curl_easy_setopt(k->easy, CURLOPT_HTTPHEADER, NULL);
 		curl_easy_setopt(k->easy, CURLOPT_POSTFIELDS, NULL);
 		curl_easy_setopt(k->easy, CURLOPT_PRIVATE, NULL);
-		g->spare[g->n_spare++] = k->easy;
+		g->spare[g->n_spare++] = k->handle;
 	} else { /* one with a CA of its own is not used for others */
-		curl_easy_cleanup(k->easy);
+		handle_free(k->handle);
 	}
 }
 
@@ -478,11 +505,15 @@ static int headers(struct call *k)
 }
 
 /* What is the same for all requests. */
-static CURL *handle_new(struct gw *g)
+static struct handle *handle_new(struct gw *g)
 {
-	CURL *e = curl_easy_init();
-	if (!e)
+	struct handle *h = xcalloc(1, sizeof *h);
+	CURL *e = h->easy = curl_easy_init();
+	h->url = curl_url();
+	if (!e || !h->url) {
+		handle_free(h);
 		return NULL;
+	}
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -497,14 +528,13 @@ static CURL *handle_new(struct gw *g)
 	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, before_sending);
 	sockets_keep(g, e);
-	return e;
+	return h;
 }
 
-static void options(struct call *k, const char *url)
+static void options(struct call *k)
 {
 	const struct provider *p = k->ask.provider;
 	CURL *e = k->easy;
-	curl_easy_setopt(e, CURLOPT_URL, url);
 	curl_easy_setopt(e, CURLOPT_PRIVATE, k);
 	curl_easy_setopt(e, CURLOPT_HTTPHEADER, &k->headers[0]);
 	curl_easy_setopt(e, CURLOPT_HEADERDATA, k);
@@ -526,19 +556,22 @@ void forward_start(struct call *k)
 	char url[1200];
 	snprintf(url, sizeof url, "%s%s%s%s", k->ask.provider->url, api_path(k->ask.api), *k->query ? "?" : "",
 		 k->query);
-	k->easy = g->n_spare ? g->spare[--g->n_spare] : handle_new(g);
+	k->handle = g->n_spare ? g->spare[--g->n_spare] : handle_new(g);
+	k->easy = k->handle ? k->handle->easy : NULL;
 	k->hash = sha_begin(&g->sha);
 	scrub_start(&k->scrub, g->keys, k->ask.provider->key);
-	if (!k->easy || headers(k)) {
+	if (!k->handle || !handle_to(k->handle, url) || headers(k)) {
 		deny_instead(k, 503, "memory",
 			     "the request cannot be sent: no memory, or its key has just been removed");
 		wipe_headers(k);
-		curl_easy_cleanup(k->easy);
+		if (k->handle)
+			handle_free(k->handle);
+		k->handle = NULL;
 		k->easy = NULL;
 		call_outcome(k, "not sent");
 		return;
 	}
-	options(k, url);
+	options(k);
 	k->heard_ms = clock_mono_ms();
 	curl_multi_add_handle(g->multi, k->easy);
 }

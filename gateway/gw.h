@@ -29,6 +29,7 @@ struct call;
 struct tunnel;
 struct pull;
 struct curl_socket;
+struct handle;
 
 /* Something with a descriptor in the loop's epoll set. Freed by source_free() only, after the round. */
 struct source {
@@ -88,7 +89,7 @@ struct gw {
 	int64_t curl_at;	   /* mono ms when curl wants to be called; -1: never */
 	struct curl_socket **kept; /* by descriptor: connections to providers, which stay in the set */
 	int n_kept;
-	CURL *spare[64];
+	struct handle *spare[64];
 	int n_spare;
 	struct keys *keys;
 	struct sha sha;
@@ -170,7 +171,8 @@ struct call {
 	char query[256], version[64], beta[1024];
 	uint64_t seq; /* of the decision; 0: not written yet */
 	/* forwarding */
-	CURL *easy;
+	struct handle *handle;
+	CURL *easy; /* the handle's */
 	struct curl_slist headers[9];
 	int n_headers;
 	char *lines; /* those of the headers that are not the same for all; the key is in them */
