@@ -190,14 +190,15 @@ static bool run_case(struct conf *c, const struct conf_case *k, const char *base
 	return ok || c->skipped;
 }
 
-/* The folder of all cases, with one for each in it. */
+/* The folder of all cases, with one for each in it: in the sandbox's home, which goes with the sandbox, also if this
+ * run is killed. */
 static int make_folders(struct conf *c, int n, char **base)
 {
 	CLEAN_FREE char *script =
-		xasprintf("umask 077; d=$(mktemp -d /tmp/berthfs-conformance-XXXXXX) && cd \"$d\" && i=0 && while "
+		xasprintf("umask 077; d=$(mktemp -d \"$PWD/conformance-XXXXXX\") && cd \"$d\" && i=0 && while "
 			  "[ $i -lt %d ]; do i=$((i+1)); mkdir $i || exit 1; done; pwd -P",
 			  n);
-	c->dir = "/";
+	c->dir = env_home(c->env);
 	int rc = conf_sh(c, script);
 	if (rc)
 		return rc < 0 ? rc : err_set(&c->err, EIO, "no folders can be made inside: %s", buf_str(&c->out));
