@@ -82,7 +82,7 @@ struct box_disk {
 	int tell;	  /* a socket of packets: BOX_FULL and the like */
 	uint64_t limit;	  /* bytes */
 };
-/* Starts a process that looks after it and ends with the caller, which must have one thread: its pid, or -1. */
+/* Starts a process that looks after it and ends with the calling thread: its pid, or -1. */
 pid_t box_disk_watch(const struct box_disk *d);
 
 /* box_keeper.c: a user namespace in which the caller is root over its own files, and a mount namespace that nobody else

@@ -202,7 +202,8 @@ static void watch(const struct box_disk *d, pid_t keeper)
 		return;
 	if (d->base && add_up(d->base, &m.base))
 		m.base = 0;
-	for (bool asked = false;;) {
+	/* another one before may have told the program inside something else */
+	for (bool asked = true;;) {
 		char word[16];
 		look(&m, asked);
 		struct pollfd p = {.fd = tell_fd, .events = POLLIN};
@@ -212,6 +213,8 @@ static void watch(const struct box_disk *d, pid_t keeper)
 	}
 }
 
+/* The caller may have threads: this process has one, and of what a fork may leave in disorder it needs memory alone,
+ * which the C library sees to. */
 pid_t box_disk_watch(const struct box_disk *d)
 {
 	pid_t keeper = getpid(), pid = fork();

@@ -33,6 +33,7 @@
 #include "sandbox.h"
 
 #define LOCK_WAIT_MS 5000  /* a container whose keeper was killed is gone within moments */
+#define METER_MS     1000  /* one that lives shorter is not started again */
 #define READY_MS     30000 /* from bubblewrap's start to the tool daemon's first word, on a machine that swaps */
 
 struct options {
@@ -44,9 +45,10 @@ struct box {
 	struct options o;
 	struct box_limits limits;
 	int lock, listen, guest, filter;
-	int net, inside; /* the pair that the gateway's listening socket comes through */
+	int net, inside; /* the pair that the gateway's listening socket comes through; the meter speaks by it after */
 	int signals;
 	pid_t pid, meter;
+	int64_t meter_ms; /* when it was started */
 };
 
 /* "--NAME VALUE" pairs, wherever they begin. */
@@ -243,9 +245,12 @@ static void start_meter(struct box *b)
 	CLEAN_FREE char *root = xasprintf("%s/root", b->o.folder);
 	const struct box_disk d = {
 		.root = root, .base = b->o.base, .tell = b->net, .limit = (uint64_t)b->o.disk_mib << 20};
+	b->meter_ms = clock_mono_ms();
 	b->meter = box_disk_watch(&d);
-	if (b->meter < 0)
+	if (b->meter < 0) {
 		log_warn("its disk is not measured: %s", strerror(errno));
+		fd_close(&b->net);
+	}
 }
 
 static int start(struct box *b, struct buf *missing, struct err *err)
@@ -276,11 +281,27 @@ static int start(struct box *b, struct buf *missing, struct err *err)
 	int rc = receive_net(b, &net, err);
 	if (!rc)
 		start_meter(b);
-	fd_close(&b->net);
 	return rc ? rc : relay_serve(net, false, note, err);
 }
 
 /* ---- the rest of its life ---- */
+
+/* One that was killed, by whoever runs out of memory above all, is followed by another. By itself it ends with what is
+ * inside. */
+static void look_after_meter(struct box *b)
+{
+	int status;
+	if (b->meter <= 0 || waitpid(b->meter, &status, WNOHANG) != b->meter)
+		return;
+	b->meter = 0;
+	if (!WIFSIGNALED(status))
+		return;
+	log_warn("what measures its disk has ended by signal %d", WTERMSIG(status));
+	if (clock_mono_ms() - b->meter_ms >= METER_MS)
+		start_meter(b);
+	else
+		fd_close(&b->net); /* the program inside hears of that, and takes the disk for no longer full */
+}
 
 static void run(struct box *b)
 {
@@ -293,6 +314,7 @@ static void run(struct box *b)
 				 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 			return;
 		}
+		look_after_meter(b);
 		poll(&p, 1, -1);
 		while (read(b->signals, &s, sizeof s) == sizeof s)
 			if (s.ssi_signo == SIGTERM)

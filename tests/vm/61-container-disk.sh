@@ -26,6 +26,15 @@ check "and be removed" inside 'rm b new'
 check "then it goes on at once" goes_on
 check "and is sent to" box put 7 "$ROOT/meson.build" new
 contains "no file can be longer than all of it" "$(inside 'truncate -s 1G huge; echo $?')" 153
+# ---- what measures it dies: another one does
+keeper=$(cut -d' ' -f1 "$XDG_STATE_HOME/berthfs/sandboxes/7/keeper.pid")
+meter() { for child in $(pgrep -P "$keeper"); do tr '\0' ' ' <"/proc/$child/cmdline" | grep -q ' box-keeper ' && echo "$child"; done; }
+first=$(meter)
+check "something measures it" test -n "$first"
+kill -9 "$first"
+another() { now=$(meter) && [ -n "$now" ] && [ "$now" != "$first" ]; }
+check "another takes the place of one that is killed" within 60 another
+check "what runs goes on" goes_on
 out=$(inside 'mkdir closed; head -c 40000000 /dev/urandom >closed/c; chmod 000 closed; sleep 600')
 contains "what lies in closed folders counts" "$out" "the sandbox's disk is full"
 kill -9 "$(cut -d' ' -f1 "$XDG_STATE_HOME/berthfs/sandboxes/7/keeper.pid")"
