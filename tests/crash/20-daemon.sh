@@ -39,6 +39,14 @@ echo third >>"$S/prepare/input"
 answered prepare 3
 equal "prepare: in order" "$(sed -n 's/.*"kind":"user".*"text":"\([a-z]*\).*/\1/p' "$S/prepare/transcript.jsonl" | tr '\n' ' ')" "first second third "
 
+# ---- at each step of that, or just after
+for step in waiting cloning starting; do
+	printf '{"text":"one"}\n' >"$T/at-$step.script"
+	new "at-$step" go
+	kill_when "at-$step" status_is "at-$step" "^preparing $step\|^running\|^idle"
+	answered "at-$step" 1
+done
+
 # ---- during a turn
 printf '{"text":"a slow answer in many words, which streams for a while","delay_ms":3000}\n{"text":"end"}\n' >"$T/turn.script"
 new turn go

@@ -102,6 +102,23 @@ timeout 60 cat "$S/set/wait/idle" >/dev/null
 echo 'destroy force' >"$S/set/ctl"
 within 60 test ! -e "$T/state/berthfs/sandboxes/2" || not_ok "destroy"
 
+# ---- kill -9 of the daemon while a project is set up there
+echo "echo begun >>$T/setups; while [ ! -e $T/finish ]; do sleep 0.1; done; echo 'ran there' >made" >"$P/.agents/setup"
+git -C "$P" commit -qam "a long setup"
+(cd "$P" && printf -- '---\nsandbox: ssh:far\nmodel: script:%s\n---\nhi\n' "$T/setup.script" >"$S/new/cut")
+check "a setup runs" within 60 test -s "$T/setups"
+kill -9 "$DAEMON"
+within 60 is_gone "$DAEMON"
+start || exit 1
+touch "$T/finish"
+equal "killed during a setup: the session is answered" "$(timeout 120 cat "$S/cut/wait/reply")" "set up"
+contains "killed during a setup: it was set up" "$(cat "$S/cut/transcript")" "ran there"
+equal "killed during a setup: once" "$(grep -c . "$T/setups")" 1
+timeout 60 cat "$S/cut/wait/idle" >/dev/null
+echo 'destroy force' >"$S/cut/ctl"
+within 60 test ! -e "$T/state/berthfs/sandboxes/3" || not_ok "destroy"
+equal "killed during a setup: nothing is left there" "$(ls -A "$F")" ""
+
 printf -- '---\nsandbox: ssh:-oProxyCommand=touch\n---\nhi\n' >"$S/new/bad" 2>/dev/null && not_ok "an option is no host"
 contains "an option is no host" "$(cat "$M/error")" "needs a host"
 stop
