@@ -130,6 +130,9 @@ static const char *const secrets[] = {
 	"cat /etc/machine-id",
 	"python3 -c 'import os, random; print(os.urandom(8).hex(), random.getrandbits(64))'",
 	"mktemp -u XXXXXXXXXXXX",
+	/* a host key as `berthfs ssh` has one made */
+	"rm -f key; /usr/bin/dropbearkey -t ed25519 -f key >/dev/null 2>&1; /usr/bin/dropbearkey -y -f key | grep "
+	"^ssh- | cut -d' ' -f2",
 	"od -An -tx1 /proc/self/auxv >/dev/null; python3 -c 'import secrets; print(secrets.token_hex())'",
 };
 
