@@ -257,7 +257,7 @@ int save_begin(struct keeper *k, struct err *err)
 	if (mux_streams(k->mux) > mux_guest_streams(k->mux))
 		return err_set(err, EBUSY, KEEPER_BUSY "somebody is connected to the VM");
 	if (k->save.ram < 0)
-		k->save.ram = ram_find(k->qemu.pid, err);
+		k->save.ram = ram_find(k->qemu.pid, NULL, err);
 	if (k->save.ram < 0)
 		return -err->code;
 	enter(k, SAVE_SETTLE);
@@ -320,7 +320,7 @@ static void step_find(struct keeper *k)
 	struct err err = ERR_INIT;
 	if (!qmp_ready(k->qmp))
 		return;
-	k->save.ram = ram_find(k->qemu.pid, &err);
+	k->save.ram = ram_find(k->qemu.pid, NULL, &err);
 	if (k->save.ram < 0) {
 		fail(k, &err);
 		return;

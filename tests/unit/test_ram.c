@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -146,6 +147,142 @@ TEST(no_half_file_is_left)
 	CHECK_INT(ram_save(from, state, "", path, &err), -EFBIG);
 	setrlimit(RLIMIT_FSIZE, &was);
 	CHECK(!file_exists(path));
+	dir_remove(folder, NULL);
+}
+
+/* ---- a memory that stands still ---- */
+
+static long blocks(int fd)
+{
+	struct stat st;
+	CHECK_INT(fstat(fd, &st), 0);
+	return (long)(st.st_blocks * 512 / PAGE);
+}
+
+static void set_page(int fd, long page, char with)
+{
+	char bytes[PAGE];
+	memset(bytes, with, sizeof bytes);
+	CHECK_INT(pwrite(fd, bytes, PAGE, page * PAGE), PAGE);
+}
+
+/* A memory that began from a file and has changed here and there since, and how it is to be again. */
+static int changed(int *like)
+{
+	struct err err = ERR_INIT;
+	CLEAN_FD int from = saved();
+	CLEAN_FD int state = memory(0);
+	int ram = memory(SIZE);
+	*like = memory(SIZE);
+	/* whoever writes to it from now on leaves another time */
+	CHECK_INT(utimensat(AT_FDCWD, path, (struct timespec[2]){{.tv_sec = 1000}, {.tv_sec = 1000}}, 0), 0);
+	CHECK_INT(ram_load(path, ram, state, &err), 0);
+	CHECK_INT(ftruncate(state, 0), 0);
+	CHECK_INT(ram_load(path, *like, state, &err), 0);
+	for (int i = 0; i < 2; i++) {
+		int fd = i ? *like : ram;
+		set_page(fd, 0, 'x'); /* others than in the file */
+		set_page(fd, 100, 'x');
+		set_page(fd, 2000, 'x'); /* where the file has none */
+		set_page(fd, 3000, 0);	 /* there, and zero */
+		set_page(fd, 302, 0);	 /* in the file, and zero by now */
+	}
+	return ram;
+}
+
+TEST(what_a_file_holds_is_lent_and_comes_back)
+{
+	struct err err = ERR_INIT;
+	struct ram_lent lent = RAM_LENT_INIT;
+	atomic_bool over = false;
+	int like;
+	CHECK(begin());
+	CLEAN_FD int ram = changed(&like);
+	CHECK_INT(blocks(ram), 306);
+	for (int i = 0; i < 2; i++) {
+		CHECK_INT(ram_lend(ram, path, &over, &lent, &err), 0);
+		CHECK_INT(blocks(ram), 3); /* those of its own */
+		CHECK_INT((long)ram_lent_bytes(&lent) / PAGE, 301);
+		if (i)
+			unlink(path); /* it is open */
+		CHECK_INT(ram_back(ram, &lent, &err), 0);
+		CHECK_INT(blocks(ram), 304);
+		CHECK_INT(ram_back(ram, &lent, &err), 0); /* again: nothing changes */
+		ram_lent_release(&lent);
+	}
+	CHECK(same(ram, like));
+	close(like);
+	dir_remove(folder, NULL);
+}
+
+TEST(without_a_file_what_is_zero_goes)
+{
+	static const char *const none[] = {NULL, "/no/such/file", "/etc/passwd"};
+	struct err err = ERR_INIT;
+	atomic_bool over = false;
+	int like;
+	CHECK(begin());
+	CLEAN_FD int ram = changed(&like);
+	for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+		struct ram_lent lent = RAM_LENT_INIT;
+		CHECK_INT(ram_lend(ram, none[i], &over, &lent, &err), 0);
+		CHECK_INT(blocks(ram), 304);
+		CHECK_INT((long)ram_lent_bytes(&lent), 0);
+		CHECK_INT(ram_back(ram, &lent, &err), 0);
+		ram_lent_release(&lent);
+	}
+	CHECK(same(ram, like));
+	close(like);
+	dir_remove(folder, NULL);
+}
+
+TEST(lending_ends_early)
+{
+	struct err err = ERR_INIT;
+	struct ram_lent lent = RAM_LENT_INIT;
+	atomic_bool over = true;
+	int like;
+	CHECK(begin());
+	CLEAN_FD int ram = changed(&like);
+	CHECK_INT(ram_lend(ram, path, &over, &lent, &err), 0);
+	CHECK(blocks(ram) > 3);
+	CHECK_INT(ram_back(ram, &lent, &err), 0);
+	ram_lent_release(&lent);
+	CHECK(same(ram, like));
+	close(like);
+	dir_remove(folder, NULL);
+}
+
+/* A file that changes while pages are lent to it is noticed; once it is as it was, so is the memory. */
+TEST(a_file_that_has_changed_meanwhile)
+{
+	struct err err = ERR_INIT;
+	struct ram_lent lent = RAM_LENT_INIT;
+	atomic_bool over = false;
+	struct stat st;
+	int like;
+	char was, is;
+	CHECK(begin());
+	CLEAN_FD int ram = changed(&like);
+	CLEAN_FD int file = open(path, O_RDWR | O_CLOEXEC);
+	CHECK_INT(ram_lend(ram, path, &over, &lent, &err), 0);
+	for (off_t at = 3 * PAGE; at < 300 * PAGE; at += 50021) {
+		CHECK_INT(pread(file, &was, 1, at), 1);
+		is = (char)(was ^ 0x10);
+		CHECK_INT(pwrite(file, &is, 1, at), 1);
+		CHECK_INT(ram_back(ram, &lent, &err), at / PAGE == 99 ? 0 : -EBADMSG);
+		CHECK_INT(pwrite(file, &was, 1, at), 1);
+	}
+	CHECK_INT(fstat(file, &st), 0);
+	CLEAN_FREE char *all = xmalloc((size_t)st.st_size);
+	CHECK_INT(pread(file, all, (size_t)st.st_size, 0), st.st_size);
+	CHECK_INT(ftruncate(file, 100 * PAGE + 7), 0);
+	CHECK_INT(ram_back(ram, &lent, &err), -EBADMSG);
+	CHECK_INT(pwrite(file, all, (size_t)st.st_size, 0), st.st_size);
+	CHECK_INT(ram_back(ram, &lent, &err), 0);
+	ram_lent_release(&lent);
+	CHECK(same(ram, like));
+	close(like);
 	dir_remove(folder, NULL);
 }
 
