@@ -173,6 +173,8 @@ void keeper_stop(struct keeper *k)
 	if (k->phase == VM_STOPPING || k->phase == VM_ENDED)
 		return;
 	keeper_resume(k); /* only a guest that runs powers off by itself */
+	if (k->motion == VM_PAUSED)
+		thin_end(k); /* or QEMU does */
 	int64_t grace = tell_guest(k) ? KEEPER_POWEROFF_MS : 0;
 	keeper_phase(k, VM_STOPPING);
 	k->stop_at = clock_mono_ms() + grace;
@@ -297,12 +299,14 @@ static int timers(struct keeper *k)
 		next = k->retry_at;
 	if (save_due(k) < next)
 		next = save_due(k);
+	if (thin_due(k) < next)
+		next = thin_due(k);
 	return next == INT64_MAX ? -1 : (int)(next > now ? next - now : 0);
 }
 
 static void run(struct keeper *k)
 {
-	enum { SIGNALS, MUX, QMP, CONSOLE, CLOCK, LISTENER, SAVE, OWN = SAVE + SAVE_FDS };
+	enum { SIGNALS, MUX, QMP, CONSOLE, CLOCK, THIN, LISTENER, SAVE, OWN = SAVE + SAVE_FDS };
 	while (k->phase != VM_ENDED) {
 		int wait = timers(k);
 		struct pollfd p[OWN + CLIENTS_MAX] = {
@@ -311,6 +315,7 @@ static void run(struct keeper *k)
 			[QMP] = {qmp_fd(k->qmp), qmp_events(k->qmp), 0},
 			[CONSOLE] = {k->console.fd, POLLIN, 0},
 			[CLOCK] = {k->clock, POLLIN, 0},
+			[THIN] = {thin_fd(k), POLLIN, 0},
 			[LISTENER] = {k->client_count < CLIENTS_MAX ? k->listener : -1, POLLIN, 0},
 		};
 		save_poll(k, p + SAVE);
@@ -331,6 +336,7 @@ static void run(struct keeper *k)
 		if (p[SIGNALS].revents)
 			signalled(k);
 		save_work(k);
+		thin_work(k);
 		if (k->changed) {
 			k->changed = false;
 			console_read(&k->console); /* its last words come before the news of its end */
@@ -418,6 +424,7 @@ static int start(struct keeper *k, const struct options *o, struct err *err)
 	if (!rc && !o->restore && !o->kvm)
 		spec.khz = tsc_khz();
 	save_key(k, &spec);
+	thin_from(k, o->clone ? o->restore : NULL);
 	if (!rc && (k->signals = signals_open()) < 0)
 		rc = err_sys(err, errno, "cannot wait for signals");
 	if (!rc)
@@ -457,6 +464,7 @@ static void finish(struct keeper *k, const struct options *o)
 	clients_phase(k);
 	clients_release(k);
 	save_finish(k);
+	thin_finish(k);
 	fd_close(&k->qemu.port);
 	mux_free(k->mux);
 	qmp_free(k->qmp);
@@ -482,6 +490,7 @@ int sandbox_keeper_main(int argc, char **argv)
 	struct err err = ERR_INIT;
 	list_init(&k.clients);
 	save_init(&k);
+	thin_init(&k);
 	if (argc > 2 && !strcmp(argv[1], WARM_VERB))
 		return warm_main(argc - 2, argv + 2);
 	if (fcntl(PROCESS_STATUS_FD, F_SETFD, FD_CLOEXEC) || parse(argc, argv, &o)) {

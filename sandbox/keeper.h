@@ -20,6 +20,8 @@
  *	warm         the VM has never run: its disk is a copy, in step with the file of memory that is named here. Gone
  *	             before the guest goes on
  *
+ *	base         the file of memory that the VM began from, one line: a paused VM gives back what that holds as well
+ *
  * The keeper listens on its socket, RUNTIME/ID.sock (0600, same user only). A client sends one line and gets "ok\n" or
  * "error WORDS\n" first:
  *	tool      then the connection is a stream to the tool daemon; waits while the VM boots, a paused one goes on
@@ -46,4 +48,5 @@
 #define KEEPER_NO_KVM "KVM does not run it: "
 #define KEEPER_FRESH  "fresh"
 #define KEEPER_ACCEL  "accel"
+#define KEEPER_BASE   "base"
 /* PROCESS_STATUS_FD: "ok" or "error WORDS" once QEMU runs; a keeper whose word nobody reads ends. */

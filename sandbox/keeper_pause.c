@@ -32,8 +32,10 @@ static void stopped(void *arg, const cJSON *result, const struct err *err)
 	struct keeper *k = arg;
 	if (err)
 		snprintf(k->stuck, sizeof k->stuck, "the VM cannot be paused: %s", err->text);
-	if (k->motion == VM_PAUSING) /* else somebody has come meanwhile: it goes on */
-		move(k, err ? VM_GOING : VM_PAUSED);
+	if (k->motion != VM_PAUSING) /* somebody has come meanwhile: it goes on */
+		return;
+	move(k, err ? VM_GOING : VM_PAUSED);
+	thin_begin(k);
 }
 
 const char *keeper_pause(struct keeper *k)
@@ -107,7 +109,19 @@ void keeper_resume(struct keeper *k)
 		return;
 	}
 	move(k, VM_RESUMING);
-	qmp_execute(k->qmp, "cont", NULL, gone_on, k);
+	thin_end(k);
+}
+
+void keeper_whole(struct keeper *k, const struct err *why)
+{
+	if (k->motion != VM_RESUMING)
+		return;
+	if (!why) {
+		qmp_execute(k->qmp, "cont", NULL, gone_on, k);
+		return;
+	}
+	snprintf(k->stuck, sizeof k->stuck, "the paused VM does not go on: %s", why->text);
+	move(k, VM_PAUSED);
 }
 
 /* ---- standing still, for a copy of the disk ---- */
@@ -129,6 +143,10 @@ const char *keeper_hold(struct keeper *k)
 
 void keeper_let_go(struct keeper *k)
 {
-	if (!--k->holds && k->hold_over && k->phase == VM_RUNNING)
+	if (--k->holds || k->phase != VM_RUNNING)
+		return;
+	if (k->hold_over)
 		keeper_resume(k);
+	else if (k->motion == VM_PAUSED)
+		thin_begin(k);
 }

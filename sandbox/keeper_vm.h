@@ -6,6 +6,7 @@
 #include "backend/base/list.h"
 #include "console.h"
 #include "keeper_save.h"
+#include "keeper_thin.h"
 #include "mux.h"
 #include "qemu.h"
 #include "qmp.h"
@@ -36,6 +37,7 @@ struct keeper {
 	bool changed; /* phase or motion has changed and the clients have not been told */
 	bool stalled; /* QEMU stopped the guest, since a write found the host's disk full */
 	struct save save;
+	struct thin thin;
 	bool kvm;    /* not emulated */
 	bool lived;  /* the tool daemon was reached once */
 	bool broken; /* QEMU had an internal error, and was killed for it */
@@ -68,6 +70,7 @@ void keeper_phase(struct keeper *k, enum vm_phase phase);
 const char *keeper_pause(struct keeper *k);
 void keeper_resume(struct keeper *k);	     /* a guest that is paused, or just being so, goes on; else nothing */
 bool keeper_resting(const struct keeper *k); /* paused, or just being so */
+void keeper_whole(struct keeper *k, const struct err *why); /* after thin_end(); why: its memory is not whole */
 /* The guest stands still until it is let go, whoever is connected. The reason why not, or NULL. */
 const char *keeper_hold(struct keeper *k);
 void keeper_let_go(struct keeper *k);

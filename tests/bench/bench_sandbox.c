@@ -153,6 +153,9 @@ static void many_paused(void)
 		if (start(4000 + i) < 0 || sandbox_pause(&here.paths, "vm", 4000 + i, &err))
 			printf("# %s\n", err.text);
 	}
+	for (int64_t i = 0; i < MANY; i++)
+		if (!gave_back(4000 + i))
+			printf("# VM %lld keeps all its memory\n", (long long)i);
 	double cost = before - available_mib();
 	long long from = ticks(4000);
 	clock_sleep_ms(REST_MS); /* what is measured is a time in which nothing happens */

@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "sandbox/keeper.h"
+#include "sandbox/ram.h"
 #include "tests/vm/vm.h"
 
 #define MOST   64
@@ -30,10 +33,10 @@ static long long number_in(const char *path, const char *word)
 	return p ? atoll(p + strlen(word)) : 0;
 }
 
-static long long pss_kib(int pid)
+static long long rollup_kib(int pid, const char *word)
 {
 	CLEAN_FREE char *path = xasprintf("/proc/%d/smaps_rollup", pid);
-	return number_in(path, "\nPss:");
+	return number_in(path, word);
 }
 
 static long long ticks(int pid)
@@ -47,16 +50,43 @@ static long long ticks(int pid)
 	return (long long)(user + system);
 }
 
-static long long sum(int n, long long (*of)(int pid))
+static long long all_ticks(int n)
 {
 	long long all = 0;
 	for (int id = 1; id <= n; id++)
 		for (int qemu = 0; qemu < 2; qemu++) {
 			int pid = 0;
 			if (count(qemu, id, &pid) > 0)
-				all += of(pid);
+				all += ticks(pid);
 		}
 	return all;
+}
+
+/* Of the guest, whoever has it mapped. */
+static long long memory_kib(int qemu)
+{
+	struct stat st = {0};
+	CLEAN_FD int ram = ram_find(qemu, NULL, NULL);
+	return ram < 0 || fstat(ram, &st) ? 0 : st.st_blocks / 2;
+}
+
+/* MiB of their own, all together. */
+static double parts(int n)
+{
+	enum { GUEST, QEMU, FILES, KEEPER, PARTS };
+	double mib[PARTS] = {0};
+	for (int id = 1; id <= n; id++) {
+		int qemu = 0, keeper = 0;
+		if (count(true, id, &qemu) < 1 || count(false, id, &keeper) < 1)
+			continue;
+		mib[GUEST] += (double)memory_kib(qemu) / 1024;
+		mib[QEMU] += (double)rollup_kib(qemu, "\nPss_Anon:") / 1024;
+		mib[FILES] += (double)rollup_kib(qemu, "\nPss_File:") / 1024;
+		mib[KEEPER] += (double)rollup_kib(keeper, "\nPss:") / 1024;
+	}
+	printf("# each, MiB: guest %.1f, QEMU %.1f, its files %.1f, keeper %.1f\n", mib[GUEST] / n, mib[QEMU] / n,
+	       mib[FILES] / n, mib[KEEPER] / n);
+	return mib[GUEST] + mib[QEMU] + mib[FILES] + mib[KEEPER];
 }
 
 static int make(int n)
@@ -80,9 +110,11 @@ static int by_value(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static int wake(int n)
+/* And pauses them again. */
+static int wake(int n, const char *when)
 {
 	int64_t us[MOST];
+	long long used = all_ticks(n);
 	for (int id = 1; id <= n; id++) {
 		struct env *env = NULL;
 		struct env_stat st = {0};
@@ -96,9 +128,12 @@ static int wake(int n)
 		if (sandbox_pause(&here.paths, "vm", id, &err))
 			return bad("it cannot be paused again", id, &err);
 	}
+	used = all_ticks(n) - used;
 	qsort(us, (size_t)n, sizeof *us, by_value);
-	printf("# wake to first answer: median %.1f ms, worst %.1f ms (bar: 100)\n", (double)us[n / 2] / 1000,
-	       (double)us[n - 1] / 1000);
+	printf("# wake to first answer after a %s pause: median %.1f ms, worst %.1f ms (bar: 100), processor time %.1f "
+	       "ms each\n",
+	       when, (double)us[n / 2] / 1000, (double)us[n - 1] / 1000,
+	       (double)used * 1000 / (double)sysconf(_SC_CLK_TCK) / n);
 	return 0;
 }
 
@@ -107,15 +142,18 @@ static int measure(int n)
 	long long before = number_in("/proc/meminfo", "MemAvailable:");
 	if (make(n))
 		return 1;
-	long long used = sum(n, ticks);
+	for (int id = 1; id <= n; id++)
+		if (!gave_back(id))
+			return bad("it keeps all its memory", id, &(struct err){.text = ""});
+	long long used = all_ticks(n);
 	clock_sleep_ms(REST_S * 1000);
-	used = sum(n, ticks) - used;
+	used = all_ticks(n) - used;
 	printf("# %d paused VMs: %lld ticks of processor time in %d s, %.2f GiB of memory of their own, %.2f GiB less "
 	       "available (bar of 20: 0 ticks, 1.2 GiB)\n",
-	       n, used, REST_S, (double)sum(n, pss_kib) / (1 << 20),
+	       n, used, REST_S, parts(n) / 1024,
 	       (double)(before - number_in("/proc/meminfo", "MemAvailable:")) / (1 << 20));
 	printf("%s paused VMs use no processor time\n", used ? "not ok" : "ok");
-	int rc = wake(n);
+	int rc = wake(n, "long") || wake(n, "short");
 	printf("%s paused VMs come back\n", rc ? "not ok" : "ok");
 	return rc || used;
 }

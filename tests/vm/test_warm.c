@@ -20,7 +20,9 @@
 #include "backend/base/mem.h"
 #include "sandbox/image.h"
 #include "sandbox/keeper.h"
+#include "sandbox/keeper_thin.h"
 #include "sandbox/kvm.h"
+#include "sandbox/ram.h"
 #include "sandbox/warm.h"
 #include "tests/unit/check.h"
 #include "vm.h"
@@ -218,6 +220,110 @@ TEST(those_of_another_build)
 	CHECK(!file_exists(to));
 	CLEAN_FREE char *left = saved();
 	CHECK(left != NULL);
+}
+
+/* ---- a paused one has only what is its own ---- */
+
+#define MIB (1L << 20)
+
+/* What there is of the guest's memory. */
+static long held(int64_t id)
+{
+	struct stat st = {0};
+	int qemu = 0;
+	CHECK_INT(count(true, id, &qemu), 1);
+	CLEAN_FD int ram = ram_find(qemu, NULL, NULL);
+	CHECK(ram >= 0 && !fstat(ram, &st));
+	return (long)st.st_blocks * 512;
+}
+
+/* Another byte where pages are, or the one that was there before. */
+static bool change_byte(const char *path)
+{
+	char byte = 0;
+	CLEAN_FD int fd = open(path, O_RDWR | O_CLOEXEC);
+	return fd >= 0 && pread(fd, &byte, 1, 1 << 20) == 1 && (byte ^= 0x10, pwrite(fd, &byte, 1, 1 << 20) == 1);
+}
+
+/* On a busy machine the end of the last connection takes its time. */
+static void must_pause(int64_t id)
+{
+	struct err err = ERR_INIT;
+	int rc = -EBUSY;
+	for (int64_t end = clock_mono_ms() + MAKE_MS; rc == -EBUSY && clock_mono_ms() < end; clock_sleep_ms(5))
+		rc = sandbox_pause(&here.paths, "vm", id, &err);
+	CHECK_INT(rc, 0);
+}
+
+static void must_rest(int64_t id, long most)
+{
+	must_pause(id);
+	for (int64_t end = clock_mono_ms() + MAKE_MS; held(id) > most && clock_mono_ms() < end;)
+		clock_sleep_ms(20);
+	CHECK(held(id) <= most);
+}
+
+static void same_as(int64_t id, const char *what, const char *before)
+{
+	CLEAN_BUF struct buf out = BUF_INIT;
+	CHECK_INT(shell(id, what, &out), 0);
+	CHECK_STR(buf_str(&out), before);
+}
+
+TEST(a_paused_copy_has_only_what_is_its_own)
+{
+	static const char sum[] = "cksum /dev/shm/x /usr/bin/git; cat /proc/$(cat pid)/cmdline | tr '\\0' ' '";
+	CLEAN_BUF struct buf before = BUF_INIT;
+	struct err err = ERR_INIT;
+	if (!must_be_made())
+		return;
+	CLEAN_FREE char *memory = saved();
+	must_up(8);
+	CHECK(said("a copy"));
+	CHECK_INT(shell(8, "head -c 4M /dev/urandom >/dev/shm/x; (setsid sleep 9999 >/dev/null 2>&1 & echo $! >pid)",
+			&before),
+		  0);
+	CHECK_INT(shell(8, sum, &before), 0);
+	long all = held(8), most = all / 2;
+	printf("# while it runs: %ld MiB\n", all / MIB);
+	must_rest(8, most);
+	printf("# paused: %ld MiB\n", held(8) / MIB);
+	same_as(8, sum, buf_str(&before));
+	CHECK(held(8) > most);
+	/* over and over, and sooner than it has come to rest */
+	for (int i = 0; i < 20 && !check_failed; i++) {
+		must_pause(8);
+		clock_sleep_ms(i * 4);
+		CHECK_INT(sandbox_resume(&here.paths, "vm", 8, &err), 0);
+	}
+	same_as(8, sum, buf_str(&before));
+	/* what it began from is gone, and is another */
+	must_rest(8, most);
+	CLEAN_FREE char *aside = xasprintf("%s.aside", memory);
+	CHECK_INT(rename(memory, aside), 0);
+	same_as(8, sum, buf_str(&before));
+	CHECK_INT(rename(aside, memory), 0);
+	must_rest(8, most);
+	CHECK(change_byte(memory));
+	CHECK(sandbox_resume(&here.paths, "vm", 8, &err) != 0);
+	CHECK(strstr(err.text, "is another than it was") != NULL);
+	CHECK_INT(sandbox_state(&here.paths, "vm", 8), SANDBOX_PAUSED);
+	CHECK(change_byte(memory));
+	same_as(8, sum, buf_str(&before));
+	/* on to disk and back, and it still knows what it began from */
+	must_rest(8, most);
+	CHECK_INT(sandbox_hibernate(&here.paths, "vm", 8, &err), 0);
+	must_up(8);
+	same_as(8, sum, buf_str(&before));
+	must_rest(8, most);
+	same_as(8, sum, buf_str(&before));
+	must_rest(8, most);
+	CHECK_INT(sandbox_down(&here.paths, "vm", 8, &err), 0);
+	CLEAN_FREE char *ended = xasprintf("%s/sandboxes/8/ended", here.paths.state);
+	CLEAN_BUF struct buf how = BUF_INIT;
+	CHECK_INT(file_read(ended, &how, 4096, NULL), 0);
+	CHECK(strstr(buf_str(&how), "powered off") == buf_str(&how));
+	must_destroy(8);
 }
 
 /* ---- what is damaged or cut off ---- */
@@ -435,4 +541,8 @@ static int with_own_images(void)
 	return rc;
 }
 
-VM_MAIN(with_own_images)
+int main(int argc, char **argv)
+{
+	thin_after_ms = 20; /* in its keepers */
+	return vm_main(argc, argv, with_own_images);
+}

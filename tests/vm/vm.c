@@ -176,6 +176,30 @@ int count(bool qemu, int64_t id, int *pid)
 	return n;
 }
 
+/* QEMU has been stopped by a signal, and the keeper has no helper thread any more. */
+static bool is_thin(int qemu, int keeper)
+{
+	CLEAN_FREE char *tasks = xasprintf("/proc/%d/task", keeper);
+	CLEAN_FREE char *stat_file = xasprintf("/proc/%d/stat", qemu);
+	CLEAN_BUF struct buf b = BUF_INIT;
+	struct stat st;
+	const char *name_end = file_read(stat_file, &b, 4096, NULL) ? NULL : strrchr(buf_str(&b), ')');
+	return name_end && !strncmp(name_end, ") T ", 4) && !stat(tasks, &st) && st.st_nlink == 3;
+}
+
+bool gave_back(int64_t id)
+{
+	int qemu = 0, keeper = 0;
+	count(true, id, &qemu);
+	count(false, id, &keeper);
+	for (int64_t end = clock_mono_ms() + 300000; clock_mono_ms() < end; clock_sleep_ms(20))
+		if (is_thin(qemu, keeper)) {
+			clock_sleep_ms(300); /* the keeper has heard of it, and waits for the next thing */
+			return true;
+		}
+	return false;
+}
+
 bool gone(int64_t id)
 {
 	for (int64_t end = clock_mono_ms() + 15000; clock_mono_ms() < end; clock_sleep_ms(20))

@@ -23,6 +23,8 @@ bool came_up(int64_t id); /* within five minutes; else its words are printed */
 #define must_up(id) CHECK(came_up(id))
 /* Runs a shell line in the sandbox and returns its exit code; out is made anew. */
 int shell(int64_t id, const char *line, struct buf *out);
+/* Waits until one that is paused has given memory back and does nothing any more; false after five minutes. */
+bool gave_back(int64_t id);
 /* How many processes of QEMU (true) or keepers (false) of this instance there are; the first one's pid in *pid. */
 int count(bool qemu, int64_t id, int *pid);
 /* Waits until there is none (id 0: of any sandbox); false after 15 s. */
