@@ -18,8 +18,9 @@
 #define CONNECT_MS 10000
 #define SILENT_MS  600000 /* without a byte from the provider */
 #define HEAD_MOST  (400 << 10)
-#define SWALLOW_MS 5000 /* for the end of an answer that is not passed on; then its connection is given up */
-#define POOL	   8	/* connections kept open: this part of the most that clients may have */
+#define SWALLOW_MS 5000	     /* for the end of an answer that is not passed on; then its connection is given up */
+#define POOL	   8	     /* connections kept open: this part of the most that clients may have */
+#define BUFFER	   (8 << 10) /* for what comes of an answer; each stream has one, which is wiped when it ends */
 
 /* ---- memory: curl's copies of a header with a key in it are wiped when it frees them ---- */
 
@@ -515,6 +516,7 @@ static struct handle *handle_new(struct gw *g)
 		return NULL;
 	}
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(e, CURLOPT_BUFFERSIZE, (long)BUFFER);
 	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
