@@ -14,9 +14,6 @@
 #include "gw.h"
 
 #define TOKENS_A_SECOND 250 /* that a model makes */
-#define DENIALS_A_SECOND                                                                                               \
-	100 /* records of denials that a socket may cause; what is above is counted in the next one                    \
-	     */
 
 /* ---- who ---- */
 
@@ -97,57 +94,10 @@ void record_who(struct ledger_record *r, const struct token *t)
 	ledger_text(r, "via", !t ? "" : t->kind == TOKEN_ENGINE ? "engine" : "sandbox");
 }
 
-/* ---- denials ---- */
-
-static void denied_done(struct ledger_record *r)
-{
-	ledger_record_free(r);
-}
-
-static void copy_span(char *out, size_t cap, const struct http_reader *r, struct http_span s)
-{
-	size_t n = s.n < cap ? s.n : cap - 1;
-	memcpy(out, http_span(r, s), n);
-	out[n] = 0;
-}
-
-/* Written without waiting: whether it can be written or not, the request is denied. */
-static void record_denied(struct conn *c, struct token *t, const struct denial *d)
-{
-	struct listener *l = c->from;
-	int64_t second = clock_mono_ms() / 1000;
-	char method[24], target[200];
-	if (!l)
-		return;
-	if (l->denied_second != second) {
-		l->denied_second = second;
-		l->denied = 0;
-	}
-	if (++l->denied > DENIALS_A_SECOND) {
-		l->unwritten++;
-		return;
-	}
-	struct ledger_record *r = ledger_record_new("decision");
-	record_who(r, t);
-	copy_span(method, sizeof method, &c->in, c->in.method);
-	copy_span(target, sizeof target, &c->in, c->in.target);
-	ledger_text(r, "method", method);
-	ledger_text(r, "target", target);
-	ledger_text(r, "verdict", "denied");
-	ledger_int(r, "status", d->status);
-	ledger_text(r, "rule", d->rule);
-	ledger_text(r, "why", d->text);
-	if (l->unwritten)
-		ledger_int(r, "denials_before", l->unwritten);
-	l->unwritten = 0;
-	r->done = denied_done;
-	record_now(c->gw, r);
-}
-
 void call_denied(struct conn *c, struct token *t, const struct denial *d, bool anthropic)
 {
 	c->gw->denied++;
-	record_denied(c, t, d);
+	denials_note(c, t, d, clock_mono_ms());
 	conn_deny(c, d, anthropic);
 }
 

@@ -30,6 +30,7 @@ struct tunnel;
 struct pull;
 struct curl_socket;
 struct handle;
+struct denials;
 
 /* Something with a descriptor in the loop's epoll set. Freed by source_free() only, after the round. */
 struct source {
@@ -49,9 +50,8 @@ struct listener {
 	char *path;	     /* of a unix socket; NULL for TCP */
 	struct token *token; /* a sandbox's: the one token that is taken here */
 	int connections;
-	size_t bodies;	       /* bytes of its connections' request bodies */
-	int64_t denied_second; /* denials are written to the ledger at most so many a second */
-	int denied, unwritten;
+	size_t bodies;		 /* bytes of its connections' request bodies */
+	struct denials *denials; /* or NULL: there was none yet */
 };
 
 enum conn_state { CONN_READING, CONN_WAITING, CONN_ANSWERING, CONN_TUNNEL, CONN_CLOSING, CONN_LINGERING };
@@ -157,6 +157,12 @@ void call_begin(struct conn *c);
 void call_denied(struct conn *c, struct token *t, const struct denial *d, bool anthropic); /* ledger and answer */
 struct token *call_token(struct conn *c, const char *field, struct denial *d);
 void record_who(struct ledger_record *r, const struct token *t);
+
+/* ---- denials.c ---- */
+/* To the ledger, by itself or counted. t: or NULL. */
+void denials_note(struct conn *c, struct token *t, const struct denial *d, int64_t now_ms);
+void denials_sweep(struct gw *g, int64_t now_ms);
+void denials_end(struct listener *l); /* what was counted is told */
 
 struct call {
 	struct gw *gw;

@@ -22,7 +22,7 @@
 
 #define DROP_AT_ONCE  2000	  /* old records deleted in one commit */
 #define CHECKPOINT_MS (60 * 1000) /* after so long a checkpoint follows new records */
-#define LATE_MS	      200	  /* outcomes that could not be written are tried again so often */
+#define LATE_MS	      200	  /* what could not be written and must not get lost is tried again so often */
 #define CALLERS	      16	  /* about so many records come from a caller at once */
 #define SLOW_US	      5000	  /* a commit of so long shows a disk that is busy */
 #define SLOW_MS	      250	  /* then callers leave it to the thread for so long */
@@ -237,7 +237,7 @@ static void finish(struct ledger *l, struct ledger_record *list, int rc, const s
 		r->rc = rc;
 		if (rc && err)
 			r->err = *err;
-		if (rc && r->of) { /* the request is over: its outcome must not get lost */
+		if (rc && (r->of || r->keep)) { /* the request is over: its outcome must not get lost */
 			*l->late_tail = r;
 			l->late_tail = (struct ledger_record **)&r->node.next;
 		} else {

@@ -25,6 +25,7 @@ struct ledger_record {
 	uint64_t of;	   /* an outcome: the decision that it closes; else 0 */
 	bool open;	   /* a decision that an outcome has to follow */
 	bool checkpoint;   /* a signed checkpoint follows at once */
+	bool keep;	   /* it is tried again until it is written, as an outcome is */
 	struct buf aside;  /* what it changes in the tables that are written for many records at once; empty: nothing */
 	/* Runs on the thread that writes, in the same transaction, or NULL: what the record changes beside the chain
 	 * that is read at any time. 0 or -errno; may run again after a failure. */

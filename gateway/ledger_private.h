@@ -94,7 +94,7 @@ struct ledger {
 	char id[20];
 	struct ledger_state now;
 	struct ledger_pending pending;
-	struct ledger_record *late, **late_tail; /* outcomes that a commit failed to write */
+	struct ledger_record *late, **late_tail; /* what a commit failed to write and must not get lost */
 	int64_t checkpoint_ms;
 	bool each, set;	 /* synced with each commit: as it is */
 	struct buf line; /* that is being added */

@@ -508,6 +508,7 @@ void listener_close(struct gw *g, struct listener *l)
 			c->from = NULL;
 		}
 	}
+	denials_end(l);
 	if (l->path)
 		unlink(l->path);
 	list_remove(&l->link);

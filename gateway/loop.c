@@ -132,6 +132,7 @@ int gw_loop(struct gw *g, bool drain, struct err *err)
 		if (now - swept >= SWEEP_MS) {
 			conn_sweep(g, now);
 			forward_sweep(g, now);
+			denials_sweep(g, now);
 			swept = now;
 			g->stopping |= attach_over(g, now);
 		}

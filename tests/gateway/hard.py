@@ -95,6 +95,36 @@ equal("starting a second time finds the first", (p.returncode, gw.pid > 0), (0, 
 p = subprocess.run([BERTHFS, "gateway", "--state", gw.dir + "/state/berthfs", "--runtime", gw.dir + "/run2"], env=gw.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
 check("another process does not write the same ledger", p.returncode == 75 and b"another gateway" in p.stdout, p.stdout)
 
+# ---- a flood of requests that are refused: counted, and none left out ----
+box = gw.dir + "/flood.sock"
+token = gw.ctl("mint", "sandbox", "flood", "app", "none", box)
+def flood(n):
+    c = Client(box)
+    for i in range(n):
+        c.ask("GET", "/v1/files/%d" % i, token).head().body()
+    c.close()
+def refusals():
+    rows = [r for r in gw.ledger() if r.get("session") == "flood" and r.get("verdict") == "denied"]
+    return len(rows), sum(r.get("count", 1) for r in rows), [r for r in rows if "count" in r]
+for n in (15, 700):
+    flood(n)
+check("the first ones have a record each", within(5, lambda: refusals()[:2] == (20, 20)), refusals()[:2])
+gw.ctl("revoke", "all", "flood")
+rows, sum_, counted = within(5, lambda: refusals()[1] == 715 and refusals()) or refusals()
+check("the others a number, once their token ends", rows == 21 and sum_ == 715 and len(counted) == 1, rows, sum_)
+check("with the time of the first and the last, and who it was", counted and counted[0]["first"] <= counted[0]["last"] and counted[0]["rule"] == "route" and counted[0]["target"] == "/v1/files/699" and len(counted[0]["token"]) == 8, counted)
+token = gw.ctl("mint", "sandbox", "flood", "app", "none", box)
+flood(300)
+gw.ctl("stop")
+gw.start()
+equal("or the gateway", refusals()[1], 1015)
+p = subprocess.run([BERTHFS, "ledger", "verify"], env=gw.env, stdout=subprocess.PIPE)
+check("the chain holds with them", p.returncode == 0, p.stdout)
+if shutil.which("jq") and shutil.which("ssh-keygen"):
+    open(gw.dir + "/copy", "w").write(gw.ctl("ledger"))
+    p = subprocess.run(["sh", ROOT + "/contrib/verify-ledger.sh", gw.dir + "/copy", gw.state + "/ledger.pub"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    check("and by stock tools", p.returncode == 0, p.stdout[-500:])
+
 # ---- the key is nowhere ----
 def in_memory(pid):
     found = []

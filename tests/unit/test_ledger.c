@@ -137,15 +137,21 @@ TEST(ledger_that_cannot_be_written)
 		ledger_head(b.l, &h);
 		if (!refused || !good || !h.failing)
 			_exit(3);
-		/* an outcome waits until it can be written */
-		struct ledger_record *late = ledger_record_new("outcome");
+		/* an outcome waits until it can be written, and so does what is marked */
+		struct ledger_record *late = ledger_record_new("outcome"), *kept = ledger_record_new("bytes");
 		late->of = open;
+		kept->keep = true;
+		ledger_int(kept, "decision", 1);
 		ledger_append(b.l, late);
+		ledger_append(b.l, kept);
 		struct rlimit large = {RLIM_INFINITY, RLIM_INFINITY};
 		setrlimit(RLIMIT_FSIZE, &large);
 		struct queue_node *n = queue_wait(&b.done);
 		int rc = n == &late->node && !late->rc && late->seq == h.seq + 1 ? 0 : 4;
+		n = queue_wait(&b.done);
+		rc = n == &kept->node && !kept->rc && kept->seq == h.seq + 2 ? rc : 5;
 		ledger_record_free(late);
+		ledger_record_free(kept);
 		put(&b, "decision", 0, false);
 		close_box(&b);
 		_exit(rc);
