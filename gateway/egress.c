@@ -1,6 +1,8 @@
 /* The proxy: CONNECT, and plain GET of http:// URLs, to hosts that the session's network setting allows. Names only,
  * resolved once, every address checked, the checked one dialled. What is allowed and how many bytes passed is in the
- * ledger. Must never connect to what is not public, but for the addresses that the policy maps a name to. */
+ * ledger: they are charged there before they pass, a piece at a time, so that a gateway that is killed has let none
+ * through that the next one does not know of. Must never connect to what is not public, but for the addresses that the
+ * policy maps a name to. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -14,33 +16,15 @@
 #include <unistd.h>
 
 #include "backend/base/clock.h"
+#include "backend/base/fd.h"
 #include "backend/base/mem.h"
-#include "gw.h"
+#include "egress_private.h"
 #include "hello.h"
 #include "net.h"
-#include "resolve.h"
 
-struct tunnel {
-	struct source source; /* the connection to the host; fd -1 until it is dialled */
-	struct gw *gw;
-	struct list link;
-	struct conn *conn; /* NULL: the client has left */
-	struct token *token;
-	struct policy *policy;
-	struct hold hold;
-	struct meter_change change;
-	bool named; /* what goes up may: by TLS the host itself is asked for, or that does not matter */
-	bool get, connected, up_readable, client_end, host_end, over;
-	bool resolving;	    /* a job has it */
-	const char *result; /* set: it is over, and waits for what still holds it */
-	char host[256];
-	int port, next; /* of the addresses */
-	struct resolve_job *job;
-	struct buf to_host;
-	size_t to_host_at;
-	uint64_t seq, up, down;
-	int64_t started_ms;
-};
+#define PIECE_FIRST (256 << 10) /* bytes that are charged with the decision */
+#define PIECE_LEAST (1 << 20)	/* then, each time, a quarter of what has passed, within these */
+#define PIECE_MOST  (64 << 20)
 
 struct token *egress_token(const struct tunnel *t)
 {
@@ -70,7 +54,7 @@ static void outcome(struct tunnel *t)
 	struct usage none = {0};
 	static const struct price nothing;
 	meter_settle(&t->gw->meter, &t->hold, &nothing, &none, &t->change);
-	t->change.bytes = (int64_t)(t->up + t->down);
+	t->change.bytes = (int64_t)(t->up + t->down) - (int64_t)t->charged;
 	spend_text(&t->change, &r->aside);
 	r->of = t->seq;
 	r->done = ledger_record_free;
@@ -108,7 +92,8 @@ void egress_cut(struct tunnel *t, const char *result)
 		else
 			conn_abort(c);
 	}
-	if (!t->resolving && t->seq)
+	fd_close(&t->source.fd);
+	if (!t->resolving && !t->charging && t->seq)
 		bury(t);
 }
 
@@ -133,14 +118,67 @@ static size_t backlog(const struct tunnel *t)
 	return t->to_host.n - t->to_host_at;
 }
 
-/* True while the tunnel goes on. */
+static void pump(struct tunnel *t);
+
+/* More may pass. */
+static void charged(struct ledger_record *r)
+{
+	struct tunnel *t = r->arg;
+	ledger_record_free(r);
+	t->charging = false;
+	t->charged += t->piece;
+	if (t->over)
+		bury(t);
+	else
+		pump(t);
+}
+
+/* The next piece, no more than the limits leave. It must not get lost: with it goes what the outcome takes back. */
+static void charge(struct tunnel *t)
+{
+	uint64_t passed = t->up + t->down, left = t->charged - passed, piece = passed / 4;
+	int64_t most = meter_bytes_left(t->policy, &t->hold);
+	if (t->charging || left > t->piece / 2 || most <= (int64_t)left)
+		return;
+	piece = piece < PIECE_LEAST ? PIECE_LEAST : piece > PIECE_MOST ? PIECE_MOST : piece;
+	t->piece = piece < (uint64_t)most - left ? piece : (uint64_t)most - left;
+	t->charging = true;
+	struct ledger_record *r = ledger_record_new("bytes");
+	meter_bytes_change(&t->hold, (int64_t)t->piece, &t->change);
+	spend_text(&t->change, &r->aside);
+	ledger_int(r, "decision", (int64_t)t->seq);
+	ledger_int(r, "bytes_up", (int64_t)t->up);
+	ledger_int(r, "bytes_down", (int64_t)t->down);
+	ledger_int(r, "reserved_bytes", (int64_t)(t->charged + t->piece));
+	r->keep = true;
+	r->arg = t;
+	r->done = charged;
+	record_later(t->gw, r);
+}
+
+/* How much may be read, of n at most; 0: not now. */
+static size_t may_read(struct tunnel *t, size_t n)
+{
+	uint64_t left = t->charged - t->up - t->down;
+	int64_t most = meter_bytes_left(t->policy, &t->hold);
+	charge(t);
+	if (most <= 0)
+		return 1; /* of what ends here; anything else is too much */
+	left = left < (uint64_t)most ? left : (uint64_t)most;
+	return left < n ? (size_t)left : n;
+}
+
+/* True while the tunnel goes on; they pass then. */
 static bool count(struct tunnel *t, uint64_t *which, size_t n)
 {
+	if (meter_bytes_left(t->policy, &t->hold) < (int64_t)n) {
+		egress_cut(t, "limit of bytes");
+		return false;
+	}
 	*which += n;
-	if (!meter_bytes(&t->gw->meter, t->policy, &t->hold, (int64_t)n))
-		return true;
-	egress_cut(t, "limit of bytes");
-	return false;
+	meter_bytes(&t->hold, (int64_t)n);
+	charge(t);
+	return true;
 }
 
 /* Many hosts share an address: the one that TLS names has to be the one that was allowed. What is no TLS passes, for
@@ -187,21 +225,23 @@ static void pump_up(struct tunnel *t)
 			conn_put_off(c);
 			return;
 		}
-		const char *from = t->gw->scratch;
 		if (t->get) /* one request a connection: what follows it is not passed on */
 			buf_release(&c->ahead);
+		size_t most = t->get ? SCRATCH : may_read(t, SCRATCH);
+		if (!most || (!c->ahead.n && !c->readable))
+			return;
 		if (c->ahead.n) {
-			n = (ssize_t)c->ahead.n;
-			buf_add(&t->to_host, c->ahead.p, c->ahead.n);
-			buf_release(&c->ahead);
-			if (!count(t, &t->up, (size_t)n) || !names_host(t))
+			n = (ssize_t)(c->ahead.n < most ? c->ahead.n : most);
+			if (!count(t, &t->up, (size_t)n))
+				return;
+			buf_add(&t->to_host, c->ahead.p, (size_t)n);
+			buf_drop(&c->ahead, (size_t)n);
+			if (!names_host(t))
 				return;
 			flush_host(t);
 			continue;
 		}
-		if (!c->readable)
-			return;
-		n = recv(c->source.fd, t->gw->scratch, SCRATCH, 0);
+		n = recv(c->source.fd, t->gw->scratch, most, 0);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
@@ -217,8 +257,10 @@ static void pump_up(struct tunnel *t)
 		}
 		if (t->get)
 			continue;
-		buf_add(&t->to_host, from, (size_t)n);
-		if (!count(t, &t->up, (size_t)n) || !names_host(t))
+		if (!count(t, &t->up, (size_t)n))
+			return;
+		buf_add(&t->to_host, t->gw->scratch, (size_t)n);
+		if (!names_host(t))
 			return;
 		flush_host(t);
 	}
@@ -232,7 +274,10 @@ static void pump_down(struct tunnel *t)
 			conn_put_off(t->conn);
 			return;
 		}
-		ssize_t n = recv(t->source.fd, t->gw->scratch, SCRATCH, 0);
+		size_t most = may_read(t, SCRATCH);
+		ssize_t n = most ? recv(t->source.fd, t->gw->scratch, most, 0) : 0;
+		if (!most)
+			return;
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
@@ -248,10 +293,17 @@ static void pump_down(struct tunnel *t)
 			egress_cut(t, "complete");
 			return;
 		}
-		conn_send(t->conn, t->gw->scratch, (size_t)n);
 		if (!count(t, &t->down, (size_t)n))
 			return;
+		conn_send(t->conn, t->gw->scratch, (size_t)n);
 	}
+}
+
+static void pump(struct tunnel *t)
+{
+	pump_up(t);
+	if (!t->over)
+		pump_down(t);
 }
 
 void egress_client_ready(struct conn *c)
@@ -281,10 +333,7 @@ static void on_connected(struct tunnel *t)
 		return;
 	flush_host(t);
 	t->up_readable = true;
-	if (t->conn)
-		pump_up(t);
-	if (!t->over)
-		pump_down(t);
+	pump(t);
 }
 
 static void host_ready(struct source *s, uint32_t events)
@@ -396,96 +445,7 @@ static void decided(struct ledger_record *r)
 	}
 }
 
-/* ---- may it? ---- */
-
-static bool of_machine(const struct gw *g, const char *host, int port, int usual)
-{
-	char with[300];
-	snprintf(with, sizeof with, "%s:%d", host, port);
-	return words_have(&g->registries, host, strlen(host)) ? port == usual
-							      : words_have(&g->registries, with, strlen(with));
-}
-
-static int allowed(const struct gw *g, const struct tunnel *t, struct denial *d)
-{
-	const struct policy *p = t->policy;
-	bool mapped = policy_map(p, t->host, t->port) != NULL;
-	int usual = t->get ? 80 : 443;
-	if (net_is_literal(t->host) && !mapped)
-		return deny(d, 403, "egress.literal", "hosts are named, not given by address");
-	if (t->token->kind == TOKEN_ENGINE)
-		return policy_host(p, t->host, t->port, usual, true)
-			       ? 0
-			       : deny(d, 403, "egress.vendor", "%.100s is no host of the model vendor's client",
-				      t->host);
-	if (t->token->network == EGRESS_NONE)
-		return deny(d, 403, "egress.none", "this session's network is none; settings/network changes it");
-	if (policy_host(p, t->host, t->port, usual, false) || of_machine(g, t->host, t->port, usual))
-		return 0;
-	if (t->token->network == EGRESS_REGISTRIES)
-		return deny(d, 403, "egress.registries",
-			    "%.100s:%d is no package host of this machine or of the policy", t->host, t->port);
-	if (t->port != usual && !mapped)
-		return deny(d, 403, "egress.port", "only the ports 443 and, for plain http, 80 are reached");
-	return 0;
-}
-
-void egress_recheck(struct gw *g, const struct token *token)
-{
-	struct denial d;
-	list_each_safe (i, &g->tunnels) {
-		struct tunnel *t = egress_of(i);
-		if (t->token == token && !t->over && allowed(g, t, &d))
-			egress_cut(t, "network changed");
-	}
-}
-
-/* Fields of a plain request that pass; the request is made anew from them. */
-static void build_get(struct tunnel *t, const struct http_reader *r, const char *path, size_t path_n,
-		      const char *authority)
-{
-	static const char *const passes[] = {"accept",	      "user-agent", "range",	     "if-modified-since",
-					     "if-none-match", "if-range",   "cache-control", "accept-encoding"};
-	buf_addf(&t->to_host, "%.*s %s%.*s HTTP/1.1\r\nHost: %s\r\n", (int)r->method.n, http_span(r, r->method),
-		 path_n ? "" : "/", (int)path_n, path, authority);
-	for (size_t i = 0; i < ARRAY_LEN(passes); i++) {
-		size_t n;
-		const char *v = http_field(r, passes[i], &n);
-		if (v)
-			buf_addf(&t->to_host, "%s: %.*s\r\n", passes[i], (int)n, v);
-	}
-	buf_adds(&t->to_host, "Connection: close\r\n\r\n");
-}
-
-/* host and port of the target, and for a plain GET the request to send. */
-static int target(struct tunnel *t, const struct http_reader *r, struct denial *d)
-{
-	const char *text = http_span(r, r->target);
-	size_t n = r->target.n;
-	t->get = !http_is(r, r->method, "CONNECT");
-	if (t->get && !http_is(r, r->method, "GET") && !http_is(r, r->method, "HEAD"))
-		return deny(d, 405, "egress.method", "plain http is for GET and HEAD; use https for others");
-	if (t->get && r->body.n)
-		return deny(d, 400, "egress.body", "GET with a body is not passed on");
-	if (t->get) {
-		text += 7;
-		n -= 7;
-	}
-	size_t host_n = 0;
-	while (host_n < n && !strchr("/?", text[host_n]))
-		host_n++;
-	CLEAN_FREE char *authority = xstrndup(text, host_n);
-	if (net_host_port(authority, 80, t->host, sizeof t->host, &t->port))
-		return deny(d, 400, "egress.target", "the target is no HOST:PORT");
-	char host[300];
-	if (t->get && (!http_field_copy(r, "host", host, sizeof host) || strcasecmp(host, authority)))
-		return deny(d, 400, "egress.host", "Host and the URL are different");
-	if (t->get && host_n < n && text[host_n] == '?')
-		return deny(d, 400, "egress.target", "the URL has no path");
-	if (t->get)
-		build_get(t, r, text + host_n, n - host_n, authority);
-	return 0;
-}
+/* ---- the request ---- */
 
 static int check(struct tunnel *t, struct conn *c, struct denial *d)
 {
@@ -493,14 +453,19 @@ static int check(struct tunnel *t, struct conn *c, struct denial *d)
 	if (!token)
 		return -EPERM;
 	t->token = token_get(token);
-	int rc = target(t, &c->in, d);
+	int rc = egress_target(t, &c->in, d);
 	t->named = t->get || (token->kind == TOKEN_SANDBOX && token->network == EGRESS_INTERNET);
 	if (!rc)
-		rc = allowed(t->gw, t, d);
+		rc = egress_allowed(t->gw, t, d);
 	if (!rc)
 		rc = meter_reserve(&t->gw->meter, t->policy, token->session, token->project, NULL, &t->hold, &t->change,
 				   d);
-	return rc;
+	if (rc)
+		return rc;
+	int64_t most = meter_bytes_left(t->policy, &t->hold);
+	t->charged = t->piece = most < PIECE_FIRST ? (uint64_t)most : PIECE_FIRST;
+	t->change.bytes = (int64_t)t->charged;
+	return 0;
 }
 
 void egress_begin(struct conn *c)
@@ -537,6 +502,7 @@ void egress_begin(struct conn *c)
 	ledger_text(r, "method", t->get ? "GET" : "CONNECT");
 	ledger_text(r, "target", where);
 	ledger_text(r, "verdict", "allowed");
+	ledger_int(r, "reserved_bytes", (int64_t)t->charged);
 	r->open = true;
 	r->arg = t;
 	spend_text(&t->change, &r->aside);

@@ -4,7 +4,8 @@
  *
  * A line is {"seq":N,"time":"2026-11-29T19:02:10.123Z","kind":"...", ...}; outside the database a hash is added as its
  * last member: ...,"hash":"64 hex digits"}. Kinds: start (number 1: the chain's name and public key), decision (before
- * the request goes out), outcome ("of": the decision's number), checkpoint (signed), event. */
+ * the request goes out), outcome ("of": the decision's number), bytes (that the
+ * connection of a decision may pass from then on), checkpoint (signed), event. */
 #pragma once
 #include <sqlite3.h>
 #include <stdbool.h>

@@ -388,15 +388,28 @@ void meter_cancel(struct meter *m, struct hold *h)
 		add(m, h, -h->tokens, -h->nano);
 }
 
-int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t n)
+int64_t meter_bytes_left(const struct policy *p, const struct hold *h)
 {
-	int rc = 0;
+	int64_t most = INT64_MAX;
 	for (int s = 0; s < SCOPES; s++) {
-		meter_sum(&h->accounts[s]->bytes, n);
-		if (h->accounts[s]->bytes > p->limits[s][LIMIT_BYTES])
-			rc = -EDQUOT;
+		int64_t limit = p->limits[s][LIMIT_BYTES];
+		if (limit != LIMIT_OFF && limit - h->accounts[s]->bytes < most)
+			most = limit - h->accounts[s]->bytes;
 	}
-	return rc;
+	return most;
+}
+
+void meter_bytes(struct hold *h, int64_t n)
+{
+	for (int s = 0; s < SCOPES; s++)
+		meter_sum(&h->accounts[s]->bytes, n);
+}
+
+void meter_bytes_change(const struct hold *h, int64_t n, struct meter_change *change)
+{
+	clear_change(change);
+	keys_of(h, change);
+	change->bytes = n;
 }
 
 void meter_spend(struct meter *m, const char *session, int64_t *tokens, int64_t *nano)

@@ -54,8 +54,11 @@ void meter_settle(struct meter *m, struct hold *h, const struct price *price, co
 void meter_charge(struct meter *m, const char *session, const char *project, int64_t tokens,
 		  struct meter_change *change);
 void meter_cancel(struct meter *m, struct hold *h); /* it never went out: as if it had not been */
-/* Bytes through the proxy, counted as they go: 0, or -EDQUOT once a limit is passed. */
-int meter_bytes(struct meter *m, const struct policy *p, struct hold *h, int64_t n);
+/* Bytes through the proxy: how many the limits leave, INT64_MAX: there is none; counted as they pass; and for the
+ * ledger, which has them before. */
+int64_t meter_bytes_left(const struct policy *p, const struct hold *h);
+void meter_bytes(struct hold *h, int64_t n);
+void meter_bytes_change(const struct hold *h, int64_t n, struct meter_change *change);
 /* Sums stop at a bound instead of becoming negative, which would open every limit. */
 void meter_sum(int64_t *to, int64_t n);
 int64_t meter_cost(const struct price *price, const struct usage *u); /* nanodollars, rounded up */

@@ -226,8 +226,13 @@ TEST(meter_bytes_limit)
 	struct meter_change c;
 	struct denial d;
 	CHECK_INT(meter_reserve(&m, p, "s", "p", NULL, &h, &c, &d), 0);
-	CHECK_INT(meter_bytes(&m, p, &h, 900), 0);
-	CHECK_INT(meter_bytes(&m, p, &h, 200), -EDQUOT);
+	CHECK_INT(meter_bytes_left(p, &h), 1000);
+	meter_bytes(&h, 900);
+	CHECK_INT(meter_bytes_left(p, &h), 100);
+	meter_bytes_change(&h, 77, &c); /* what the ledger has of them is its own affair */
+	CHECK(c.bytes == 77 && !c.tokens && !c.nano && !c.second && !strcmp(c.keys[SCOPE_SESSION], "s:s"));
+	CHECK_INT(meter_bytes_left(p, &h), 100);
+	meter_bytes(&h, 100);
 	meter_settle(&m, &h, NULL, NULL, &c);
 	CHECK_INT(meter_reserve(&m, p, "s", "p", NULL, &h, &c, &d), -EPERM);
 	CHECK_STR(d.rule, "limit.session.bytes");
