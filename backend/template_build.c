@@ -2,7 +2,6 @@
  * worker thread. Each step is committed before it begins and can be repeated, so that a daemon that was killed goes on
  * where it was; what cannot be gone on with is begun anew. Must never save a sandbox whose setup did not end well. */
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -284,14 +283,6 @@ static int shut_down(struct build *b, struct err *err)
 	return rc;
 }
 
-static _Thread_local int64_t *counting; /* nftw() passes nothing on */
-
-static int count_one(const char *path, const struct stat *st, int flag, struct FTW *at)
-{
-	*counting += (int64_t)st->st_blocks * 512;
-	return 0;
-}
-
 static int save(struct build *b, struct err *err)
 {
 	const struct paths *paths = b->w->b->paths;
@@ -312,10 +303,9 @@ static int save(struct build *b, struct err *err)
 	rc = rc ? rc : sandbox_destroy(paths, kind, b->t->sandbox, err);
 	if (rc)
 		return rc;
-	int64_t bytes = 0;
-	counting = &bytes;
-	nftw(b->dir, count_one, 16, FTW_PHYS | FTW_MOUNT);
-	rc = template_ready(b->w, b->t, alone, bytes, err);
+	uint64_t bytes = 0;
+	dir_bytes(b->dir, &bytes);
+	rc = template_ready(b->w, b->t, alone, (int64_t)bytes, err);
 	killpoint("template.ready");
 	return rc;
 }

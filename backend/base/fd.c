@@ -273,3 +273,92 @@ int dir_remove(const char *path, struct err *err)
 	int rc = remove_tree(path);
 	return rc ? err_sys(err, -rc, "cannot remove %s", path) : 0;
 }
+
+/* ---- adding up a tree, which can be as deep ---- */
+
+/* A folder on the way down, with the folders in it that are still to be seen. */
+struct seen {
+	char **name;
+	size_t n, at;
+	ino_t ino;
+};
+
+struct sum {
+	struct seen *seen;
+	size_t n;
+	dev_t dev;
+	uint64_t bytes;
+	int fd; /* of the last folder */
+};
+
+static void sum_leave(struct sum *s)
+{
+	struct seen *l = &s->seen[--s->n];
+	for (size_t i = 0; i < l->n; i++)
+		free(l->name[i]);
+	free(l->name);
+}
+
+static int sum_enter(struct sum *s, int dirfd_or_cwd, const char *name)
+{
+	struct stat st;
+	int fd = openat(dirfd_or_cwd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int copy = fd < 0 || fstat(fd, &st) || (s->n && st.st_dev != s->dev) ? -1 : dup(fd);
+	DIR *d = copy < 0 ? NULL : fdopendir(copy);
+	if (!d) {
+		int rc = -errno;
+		fd_close(&copy);
+		fd_close(&fd);
+		return rc;
+	}
+	fd_close(&s->fd);
+	s->fd = fd;
+	s->dev = st.st_dev;
+	s->seen = xrealloc(s->seen, (s->n + 1) * sizeof *s->seen);
+	struct seen *l = &s->seen[s->n++];
+	*l = (struct seen){.ino = st.st_ino};
+	for (struct dirent *e; (e = readdir(d));) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+		    fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) || st.st_dev != s->dev)
+			continue;
+		s->bytes += (uint64_t)st.st_blocks * 512;
+		if (!S_ISDIR(st.st_mode))
+			continue;
+		l->name = xrealloc(l->name, (l->n + 1) * sizeof *l->name);
+		l->name[l->n++] = xstrdup(e->d_name);
+	}
+	closedir(d);
+	return 0;
+}
+
+/* Back to the folder above, unless this one has been moved. */
+static int sum_return(struct sum *s)
+{
+	struct stat st;
+	sum_leave(s);
+	if (!s->n)
+		return 0;
+	int fd = openat(s->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd_close(&s->fd);
+	s->fd = fd;
+	return fd < 0 || fstat(fd, &st) || st.st_dev != s->dev || st.st_ino != s->seen[s->n - 1].ino ? -EAGAIN : 0;
+}
+
+int dir_bytes(const char *path, uint64_t *bytes)
+{
+	struct sum s = {.fd = -1};
+	int rc = sum_enter(&s, AT_FDCWD, path);
+	while (!rc && s.n) {
+		struct seen *l = &s.seen[s.n - 1];
+		if (l->at < l->n)
+			sum_enter(&s, s.fd, l->name[l->at++]); /* one that is gone, or closed to us, has none */
+		else
+			rc = sum_return(&s);
+	}
+	while (s.n)
+		sum_leave(&s);
+	free(s.seen);
+	fd_close(&s.fd);
+	*bytes = s.bytes;
+	return rc;
+}

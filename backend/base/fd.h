@@ -32,6 +32,9 @@ bool file_exists(const char *path);
 int dir_make(const char *path, mode_t mode, struct err *err); /* with parents (0755 & ~umask for those) */
 /* Removes a tree without following links or crossing into another file system. ENOENT is success. */
 int dir_remove(const char *path, struct err *err);
+/* Bytes on the disk of what lies below a folder, in its own file system; links are not followed. What is told where it
+ * fails (-EAGAIN: it was moved meanwhile) is a part of it. */
+int dir_bytes(const char *path, uint64_t *bytes);
 
 /* Unix stream sockets. Paths over 107 bytes work: they are reached through a descriptor of their folder. */
 int unix_listen(const char *path, mode_t mode, struct err *err); /* replaces a stale socket; fd or -errno */

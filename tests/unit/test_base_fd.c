@@ -182,6 +182,8 @@ TEST(removing_a_tree_stays_in_its_file_system)
 	dir_remove("host", NULL);
 }
 
+#define DEEP 5000
+
 /* Each level has a file, some a folder or two that are met on the way down or on the way back. */
 static bool make_deep(const char *name, int levels)
 {
@@ -204,7 +206,29 @@ static bool make_deep(const char *name, int levels)
 static void *remove_deep(void *arg)
 {
 	struct err err = ERR_INIT;
+	uint64_t bytes = 0;
+	if (dir_bytes(arg, &bytes))
+		return xstrdup("it is not added up");
 	return dir_remove(arg, &err) ? xstrdup(err.text) : NULL;
+}
+
+TEST(adding_up_a_tree)
+{
+	uint64_t bytes = 1, more;
+	dir_make("sum/a/b", 0700, NULL);
+	dir_make("sum/c", 0, NULL);
+	dir_make("outside", 0700, NULL);
+	CHECK_INT(dir_bytes("sum", &bytes), 0);
+	CLEAN_FREE char *text = xcalloc(1, 100000);
+	memset(text, 'x', 100000);
+	CHECK_INT(file_write("sum/a/b/file", text, 100000, 0600, NULL), 0);
+	CHECK_INT(file_write("outside/file", text, 100000, 0600, NULL), 0);
+	CHECK_INT(symlink("../outside", "sum/link"), 0);
+	CHECK_INT(dir_bytes("sum", &more), 0);
+	CHECK(more >= bytes + 100000 && more < bytes + 200000);
+	CHECK_INT(dir_bytes("none", &more), -ENOENT);
+	CHECK_INT(dir_bytes("sum/a/b/file", &more), -ENOTDIR);
+	dir_remove("sum", NULL);
 }
 
 /* What a hostile program has left can be deeper than there are descriptors, and than a thread's stack. */
@@ -217,7 +241,7 @@ TEST(removing_a_tree_of_many_levels)
 		pthread_attr_t small;
 		void *words = NULL;
 		struct rlimit few = {64, 64};
-		if (!make_deep("deepest", 5000))
+		if (!make_deep("deepest", DEEP))
 			_exit(1);
 		setrlimit(RLIMIT_NOFILE, &few);
 		pthread_attr_init(&small);
