@@ -203,11 +203,17 @@ static void opened(struct op *op)
 	handle_opened(h, op_take(op), NULL);
 }
 
+void draft_stands(struct draft *d, struct request *r)
+{
+	if (!r->name)
+		return;
+	free(d->cwd);
+	d->cwd = take(r->name);
+}
+
 static void opened_with_cwd(struct op *op, struct request *r)
 {
-	struct draft *d = op->h->draft;
-	if (!d->cwd)
-		d->cwd = take(r->name);
+	draft_stands(op->h->draft, r);
 	if (op->req)
 		opened(op);
 }
@@ -223,10 +229,10 @@ static int open_draft(struct handle *h, fuse_req_t req)
 		return 0;
 	pid_t pid = fuse_req_ctx(req)->pid;
 	writers_init(&h->writers, pid);
-	if (d->project || d->beside || d->cwd || pid <= 0)
+	if (d->project || d->beside || pid <= 0)
 		return 0;
 	struct op *op = op_park(h->f, req, h, OP_CHANGE, PARK_MS);
-	op->late = opened; /* without: the default project is taken */
+	op->late = opened; /* without: the project of who wrote before, or the default one */
 	struct request *r = request_new(REQ_CWD, NULL, NULL);
 	r->pid = pid;
 	op_ask(op, r, opened_with_cwd);

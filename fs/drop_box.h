@@ -33,6 +33,8 @@ struct draft {
 	struct timer grace;
 };
 
+/* Where its writer stands, which whoever opens it next has asked the backend: he may have gone to a checkout since. */
+void draft_stands(struct draft *d, struct request *r);
 struct draft *draft_new(const struct spot *dir, const char *name);
 struct draft *draft_beside(const struct spot *dir, const char *name); /* in a closed directory; a scratch file */
 /* Answers a CREATE with a handle on d. */

@@ -283,9 +283,7 @@ static void created(struct op *op)
 
 static void created_with_cwd(struct op *op, struct request *r)
 {
-	struct draft *d = op->h->draft;
-	if (!d->cwd)
-		d->cwd = take(r->name);
+	draft_stands(op->h->draft, r);
 	if (op->req)
 		created(op);
 }
@@ -329,7 +327,7 @@ void draft_open_new(struct draft *d, fuse_req_t req, int flags)
 	writers_init(&h->writers, pid);
 	struct op *op = op_park(f, req, h, OP_CHANGE, PARK_MS);
 	op->late = created;
-	if (d->project || d->beside || d->cwd || pid <= 0) {
+	if (d->project || d->beside || pid <= 0) {
 		created(op);
 		return;
 	}
@@ -430,8 +428,7 @@ static void rename_create(struct op *op)
 static void renamed_with_cwd(struct op *op, struct request *r)
 {
 	struct renaming *to = op->data;
-	if (!to->d->cwd)
-		to->d->cwd = take(r->name);
+	draft_stands(to->d, r);
 	rename_create(op);
 }
 

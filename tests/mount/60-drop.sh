@@ -12,6 +12,11 @@ made() {
 }
 sessions() { ls "$S" | grep -vc '^new$'; }
 
+# As the words of the refusal say: go to a checkout, and write it once more.
+equal "from no checkout: EINVAL" "$(cd / && errno_of dd if="$P/a.txt" of="$N/moved" status=none)" EINVAL
+contains "with words" "$(cat "$M/error")" "from inside a git checkout"
+: >"$M/error"
+echo "from here" >"$N/moved" && made moved 'from here\n'
 echo "by echo" >"$N/echo" && made echo 'by echo\n'
 printf 'by\nprintf\n' >"$N/printf" && made printf 'by\nprintf\n'
 cat >"$N/heredoc" <<END
