@@ -2,11 +2,14 @@
 #include "db.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "backend/base/fd.h"
 #include "backend/base/mem.h"
 
 static const char schema[] =
@@ -75,9 +78,23 @@ static int migrate(struct db *db, struct err *err)
 	return 0;
 }
 
+/* Conversations are nobody else's, whatever the folder lets in; SQLite gives its other files the mode of the first. */
+static void make_private(const char *path)
+{
+	CLEAN_FREE char *wal = xasprintf("%s-wal", path), *shm = xasprintf("%s-shm", path);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC,
+		      0600); /* no connection of ours is open: none loses its locks */
+	fd_close(&fd);
+	chmod(path, 0600);
+	chmod(wal, 0600);
+	chmod(shm, 0600);
+}
+
 int db_open(const char *path, bool write, struct db **out, struct err *err)
 {
 	struct db *db = xcalloc(1, sizeof *db);
+	if (write)
+		make_private(path);
 	int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
 	int rc = sqlite3_open_v2(path, &db->h, flags | SQLITE_OPEN_NOMUTEX, NULL);
 	if (rc != SQLITE_OK) {

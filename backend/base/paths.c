@@ -5,6 +5,7 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fd.h"
@@ -54,7 +55,10 @@ int paths_init(struct paths *p, struct err *err)
 	p->config = xasprintf("%s/config", config_dir);
 	const char *dirs[] = {p->state, p->cache, p->runtime, config_dir};
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		struct stat st;
 		int rc = dir_make(dirs[i], 0700, err);
+		if (!rc && dirs[i] != config_dir && !stat(dirs[i], &st) && st.st_uid == geteuid() && st.st_mode & 077)
+			chmod(dirs[i], st.st_mode & 0700); /* somebody has made it for us, and lets others in */
 		if (rc) {
 			paths_release(p);
 			return rc;

@@ -6,9 +6,13 @@ if [ "$(id -u)" != 0 ] || ! have setpriv; then
 	exit 0
 fi
 chmod 755 "$T"
+mkdir -p "$T/state/berthfs" # as an administrator would make it
+chmod 755 "$T/state/berthfs"
 nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
 start || exit 1
 equal "others may not enter" "$(errno_of nobody ls "$M") $(errno_of nobody cat "$M/README")" "EACCES EACCES"
+equal "nor read what is kept" "$(cd "$T/state" && stat -c '%a' berthfs berthfs/berthfs.db berthfs/berthfs.db-wal | tr '\n' ' ')" \
+	"700 600 600 "
 stop
 start -o allow_other || exit 1
 session s hello
