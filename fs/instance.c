@@ -8,16 +8,18 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 
-#define STEP_MS	  10
-#define DYING_MS  300	/* a killed daemon is given so long to vanish before it counts as alive */
-#define LEAVE_MS  30000 /* one that is finishing its commits */
-#define HELPER_MS 15000 /* the helper of a dead one, until the mount is cleared away */
+#define STEP_MS	    10
+#define DYING_MS    300	  /* a killed daemon is given so long to vanish before it counts as alive */
+#define LEAVE_MS    30000 /* one that is finishing its commits */
+#define OWNER_LOOKS 20
+#define HELPER_MS   15000 /* the helper of a dead one, until the mount is cleared away */
 
 /* ---- the record ---- */
 
@@ -168,9 +170,10 @@ void instance_release(struct instance *i)
 	fd_close(&i->helper_fd);
 }
 
-/* Who holds the lock on this inode? The kernel tells pids of our own namespace, which a file cannot. Lines are like
- * "1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF". */
-static pid_t lock_owner(ino_t ino)
+/* Who holds the lock on this file? The kernel tells pids of our own namespace, which a file cannot. Lines are like
+ * "1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF". Some file systems have another device here than in stat: then the
+ * inode has to do. */
+static pid_t lock_owner(const struct stat *st, bool same_device)
 {
 	CLEAN_BUF struct buf text = BUF_INIT;
 	if (file_read("/proc/locks", &text, 16 << 20, NULL))
@@ -178,20 +181,32 @@ static pid_t lock_owner(ino_t ino)
 	char *at = text.p;
 	for (char *line; (line = strsep(&at, "\n"));) {
 		int pid;
+		unsigned dev[2];
 		unsigned long long inode;
-		if (sscanf(line, "%*d: FLOCK %*s WRITE %d %*x:%*x:%llu", &pid, &inode) == 2 && inode == ino && pid > 0)
+		if (sscanf(line, "%*d: FLOCK %*s WRITE %d %x:%x:%llu", &pid, &dev[0], &dev[1], &inode) == 4 &&
+		    inode == st->st_ino && pid > 0 &&
+		    (!same_device || (dev[0] == major(st->st_dev) && dev[1] == minor(st->st_dev))))
 			return pid;
 	}
 	return -1;
 }
 
+/* The kernel gives that list out in parts, and leaves lines out when others lock and unlock in between. */
 pid_t instance_pid(const struct paths *paths)
 {
 	CLEAN_FD int fd = lock_open(paths, "daemon.lock");
 	struct stat st;
-	if (fd < 0 || lock_try(fd) != -EWOULDBLOCK || fstat(fd, &st))
+	if (fd < 0 || fstat(fd, &st))
 		return 0;
-	return lock_owner(st.st_ino);
+	for (int i = 0; i < OWNER_LOOKS; i++) {
+		if (lock_try(fd) != -EWOULDBLOCK)
+			return 0;
+		pid_t pid = lock_owner(&st, true);
+		if (pid > 0)
+			return pid;
+		clock_sleep_ms(STEP_MS);
+	}
+	return lock_owner(&st, false);
 }
 
 int instance_wait_gone(const struct paths *paths, int ms)
