@@ -39,6 +39,7 @@
 #define QUIT_MS	     2000 /* from QMP's quit, which writes the disk's last blocks, to SIGKILL */
 #define STALL_MS     2000 /* how often a VM that found the disk full is tried again */
 #define STALL_FREE   (256ULL << 20)
+#define LOOK_MS	     5000 /* how often the folder is looked for where the kernel does not tell of it */
 
 struct options {
 	const char *folder, *vmlinux, *initrd, *host;
@@ -238,28 +239,34 @@ static bool folder_gone(const struct keeper *k)
 static void watch_folder(struct keeper *k)
 {
 	k->folder_fd = open(k->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (k->folder_fd < 0 || fcntl(k->folder_fd, F_NOTIFY, DN_DELETE | DN_MULTISHOT))
-		log_debug("%s is not watched: %s", k->folder, strerror(errno));
+	if (k->folder_fd >= 0 && !fcntl(k->folder_fd, F_NOTIFY, DN_DELETE | DN_MULTISHOT))
+		return;
+	log_info("%s is looked for every %d s: %s", k->folder, LOOK_MS / 1000, strerror(errno));
+	k->look_at = clock_mono_ms() + LOOK_MS;
+}
+
+/* Nobody could ever find the VM, or end it. */
+static void look_for_folder(struct keeper *k)
+{
+	if (!folder_gone(k))
+		return;
+	log_warn("%s has been removed: its VM ends", k->folder);
+	keeper_kill(k);
 }
 
 static void signalled(struct keeper *k)
 {
 	struct signalfd_siginfo s;
 	struct err err = ERR_INIT;
-	bool gone = false;
 	while (read(k->signals, &s, sizeof s) == sizeof s) {
 		if (s.ssi_signo == SIGCHLD)
 			reap(k);
 		else if (s.ssi_signo == SIGTERM)
 			keeper_stop(k);
 		else if (s.ssi_signo == SIGIO)
-			gone = folder_gone(k);
+			look_for_folder(k);
 		else if (listen_noted(k->folder, &k->socket, &k->listener, &err))
 			log_warn("%s", err.text);
-	}
-	if (gone) { /* nobody could ever find it, or end it */
-		log_warn("%s has been removed: its VM ends", k->folder);
-		keeper_kill(k);
 	}
 }
 
@@ -301,6 +308,12 @@ static int timers(struct keeper *k)
 		next = save_due(k);
 	if (thin_due(k) < next)
 		next = thin_due(k);
+	if (k->look_at && now >= k->look_at) {
+		look_for_folder(k);
+		k->look_at = now + LOOK_MS;
+	}
+	if (k->look_at && k->look_at < next)
+		next = k->look_at;
 	return next == INT64_MAX ? -1 : (int)(next > now ? next - now : 0);
 }
 

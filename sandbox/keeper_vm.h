@@ -48,6 +48,7 @@ struct keeper {
 	int listener, signals;
 	int lock;	 /* of the folder, held */
 	int folder_fd;	 /* by which the kernel tells that files of it are removed */
+	int64_t look_at; /* where it does not: when the folder is looked for next (mono ms); else 0 */
 	int holds;	 /* clients that want the guest to stand still; whoever wants it to run waits for them */
 	bool hold_over;	 /* once they have gone it goes on */
 	int clock;	 /* our end of the stream that tells the guest the time; -1: none */

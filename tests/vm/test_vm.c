@@ -1,12 +1,19 @@
 /* Real VMs: booting, what is in them, and what happens when something dies. Needs QEMU and (made if missing) a base
  * image; takes about a minute and a half. time limit: 900 s */
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/base/child.h"
@@ -356,6 +363,38 @@ TEST(its_folder_is_removed)
 	CHECK_INT(sandbox_destroy(&here.paths, "vm", 3, NULL), 0);
 }
 
+/* From here on the kernel tells this process, and all that it starts, of no change of a folder. */
+static bool refuse_notices(void)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_fcntl, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_NOTIFY, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = {ARRAY_LEN(f), f};
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p);
+}
+
+TEST(its_folder_is_removed_and_nobody_tells)
+{
+	CLEAN_BUF struct buf log = BUF_INIT;
+	CLEAN_FREE char *folder = xasprintf("%s/sandboxes/3", here.paths.state);
+	int status = -1;
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(!refuse_notices() || up(3, BOOT_MS * 5, NULL));
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	in_state(3, SANDBOX_RUNNING);
+	read_note(3, "keeper.log", &log);
+	CHECK(strstr(buf_str(&log), "is looked for every") != NULL);
+	CHECK_INT(dir_remove(folder, NULL), 0);
+	CHECK(gone(3));
+	CHECK_INT(sandbox_destroy(&here.paths, "vm", 3, NULL), 0);
+}
+
 /* ---- boots that fail ---- */
 
 TEST(boot_deadline)
@@ -465,7 +504,7 @@ TEST(full_disk)
 		.argv = (const char *const[]){"/bin/sh", "-c",
 					      "head -c 150000000 /dev/urandom > big && sync && sha256sum < big", NULL}};
 	CHECK_INT(env ? env_start(env, &exec, &err) : -1, 0);
-	for (int64_t end = clock_mono_ms() + 60000; clock_mono_ms() < end; clock_sleep_ms(100)) {
+	for (int64_t end = clock_mono_ms() + 300000; clock_mono_ms() < end; clock_sleep_ms(100)) {
 		ask(7, "status\n", &out);
 		if (!strncmp(buf_str(&out), "ok\nstalled tcg ", 15))
 			break;
@@ -474,7 +513,7 @@ TEST(full_disk)
 	in_state(7, SANDBOX_RUNNING);
 	CHECK_INT(mount(NULL, folder, NULL, MS_REMOUNT, "size=1g"), 0);
 	struct env_job job = {0};
-	CHECK_INT(env ? env_poll(env, "fill", 1 << 20, 60000, &job, &err) : -1, 0);
+	CHECK_INT(env ? env_wait(env, "fill", 0, NULL, &job, &err) : -1, 0);
 	CHECK_INT(job.state, ENV_JOB_EXITED);
 	CHECK_INT(job.exit_code, 0);
 	env_close(env);

@@ -202,7 +202,7 @@ bool gave_back(int64_t id)
 
 bool gone(int64_t id)
 {
-	for (int64_t end = clock_mono_ms() + 15000; clock_mono_ms() < end; clock_sleep_ms(20))
+	for (int64_t end = clock_mono_ms() + 120000; clock_mono_ms() < end; clock_sleep_ms(20))
 		if (!count(true, id, NULL) && !count(false, id, NULL))
 			return true;
 	return false;

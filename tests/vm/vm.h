@@ -27,7 +27,7 @@ int shell(int64_t id, const char *line, struct buf *out);
 bool gave_back(int64_t id);
 /* How many processes of QEMU (true) or keepers (false) of this instance there are; the first one's pid in *pid. */
 int count(bool qemu, int64_t id, int *pid);
-/* Waits until there is none (id 0: of any sandbox); false after 15 s. */
+/* Waits until there is none (id 0: of any sandbox); false after two minutes. */
 bool gone(int64_t id);
 /* The main function of such a program, which is its own keeper: tests between instance_begin() and instance_end(). */
 int vm_main(int argc, char **argv, int (*tests)(void));
