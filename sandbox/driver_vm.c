@@ -362,8 +362,13 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 	if (!strncmp(phase, "stopping", 8)) /* the answer comes with its end */
 		vm_ask(spec->paths, spec->id, "poweroff\n", STOP_MS, &how, NULL);
 	int64_t deadline = clock_mono_ms() + spec->boot_timeout_ms;
-	if (!strncmp(phase, "booting", 7))
-		return await_boot(spec, deadline, err);
+	if (!strncmp(phase, "booting", 7)) {
+		struct err e = ERR_INIT;
+		rc = await_boot(spec, deadline, &e);
+		if (!rc || !is_not_run(&e))
+			return rc ? err_set(err, -rc, "%s", e.text) : 0;
+		deadline = clock_mono_ms() + spec->boot_timeout_ms; /* begin() finds that out once more */
+	}
 	if (!*phase && !vm_lock_free(spec->paths, spec->id, ORPHAN_MS))
 		end_orphans(spec->paths, spec->id);
 	return begin(spec, deadline, err);

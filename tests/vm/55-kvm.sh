@@ -2,6 +2,7 @@
 # time limit: 600 s
 # VMs run on KVM where that works, and are emulated where it only seems to. In front of QEMU stands a program that takes
 # `-accel kvm` and does what the file `mode` says; all else it leaves to QEMU itself.
+[ "${1:-}" = inside ] || ! unshare -m true 2>/dev/null || exec unshare -m --propagation private sh "$0" inside
 . "$(dirname "$0")/../lib.sh"
 if ! [ -r /dev/kvm ] || ! [ -w /dev/kvm ]; then
 	skip "kvm" "there is no /dev/kvm for us"
@@ -9,6 +10,9 @@ if ! [ -r /dev/kvm ] || ! [ -w /dev/kvm ]; then
 fi
 use_vm
 mkdir -p "$T/cache/berthfs" "$T/front/bin"
+[ "${1:-}" = inside ] && mount -t tmpfs -o size=2m,mode=700 none "$T/cache/berthfs" 2>/dev/null && small=1
+trap 'stop >/dev/null 2>&1; for pid in $(sandbox_pids) $(gateway_pid); do kill -9 "$pid" 2>/dev/null; done
+[ -z "${small:-}" ] || umount -l "$T/cache/berthfs"; finish' EXIT
 ln -s "$IMAGES/berthfs/images" "$T/cache/berthfs/images"
 XDG_CACHE_HOME=$T/cache # what is known of KVM is kept there
 NOTE=$T/cache/berthfs/kvm
@@ -34,6 +38,10 @@ if mode == "works":
     a[a.index("-append") + 1] += " " + open(front + "/clock").read().strip() # an emulated guest needs to know
     os.execv(real, [real] + a)
 if mode == "abort":
+    os.abort()
+if mode == "gate": # until somebody opens it
+    while not os.path.exists(front + "/go"):
+        time.sleep(0.05)
     os.abort()
 if mode == "hang":
     while True:
@@ -83,6 +91,43 @@ done
 run later
 equal "later ones do not try" "$(grep -c "the VM is emulated" "$S/later/log")" 0
 contains "doctor says so" "$("$BERTHFS" doctor)" "kvm          does not work here: "
+
+# ---- the daemon is killed while KVM has a VM that it will never run, and when that is being emulated
+again() { # again NAME COMMAND...: once the command succeeds
+	again_name=$1
+	shift
+	(cd "$P" && echo hello >"$S/new/$again_name")
+	within 100 "$@" || not_ok "$again_name: it comes so far"
+	kill -9 "$DAEMON"
+	within 60 is_gone "$DAEMON"
+	start || exit 1
+	: >"$T/front/go"
+	equal "$again_name: it answers" "$(timeout 300 cat "$S/$again_name/wait/idle")" idle || cat "$S/$again_name/log"
+	equal "$again_name: it is emulated" "$(cat "$S/$again_name/sandbox")" "vm running tcg"
+	knows "$again_name: KVM counts as broken" "no  "
+	echo "destroy force" >"$S/$again_name/ctl"
+}
+on_kvm() { grep -qs kvm "$T/state/berthfs/sandboxes/$(cat "$S/killed-on-kvm/id")/accel"; }
+emulated() { grep -qs "the VM is emulated" "$S/killed-then/log"; }
+echo gate >"$T/front/mode"
+sed -i '2s/.*/yes it was tried/' "$NOTE"
+again killed-on-kvm on_kvm
+sed -i '2s/.*/yes it was tried/' "$NOTE"
+again killed-then emulated
+
+# ---- what was found out cannot be kept
+if [ -n "${small:-}" ]; then
+	sed -i '2s/.*/yes it was tried/' "$NOTE"
+	cat /dev/zero >"$T/cache/berthfs/filler" 2>/dev/null
+	run full
+	equal "full: it is emulated" "$(cat "$S/full/sandbox")" "vm running tcg"
+	knows "full: nothing half stands there" "yes it was tried"
+	equal "full: nor beside it" "$(find "$T/cache/berthfs" -maxdepth 1 -name 'kvm?*' ! -name kvm.lock)" ""
+	rm "$T/cache/berthfs/filler"
+	echo "destroy force" >"$S/full/ctl"
+else
+	skip "a full disk" "no tmpfs can be mounted here"
+fi
 
 echo works >"$T/front/mode"
 sed -i '2s/.*/yes a guest booted/' "$NOTE"
