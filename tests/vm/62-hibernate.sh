@@ -110,6 +110,34 @@ for point in revoked hibernated; do
 	say "killed at $point"
 done
 
+# ---- killed while its memory is on the way there: QEMU stands still meanwhile
+keeper_phase() {
+	python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(b"status\n")
+data = b""
+while True:
+    more = s.recv(4096)
+    if not more: break
+    data += more
+print(data.decode().split("\n")[1].split()[0])' "$T/run/berthfs/1.sock" 2>/dev/null
+}
+saving() { [ "$(keeper_phase)" = saving ]; }
+qemu=$(for pid in $(sandbox_pids); do tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q '^[^ ]*qemu-system' && echo "$pid"; done | head -n 1)
+echo pause >"$S/s/ctl"
+idle
+sandbox_is "vm paused" || not_ok "saving: it is paused first: $(cat "$S/s/sandbox")"
+kill -STOP "$qemu"
+echo hibernate >"$S/s/ctl"
+check "saving: it is on the way" within 60 saving
+kill -9 "$DAEMON"
+within 60 is_gone "$DAEMON"
+start || exit 1
+kill -CONT "$qemu"
+check "saving: it is on disk in the end" within 300 sandbox_is "vm hibernated"
+idle
+say "killed while it was saved"
+
 # ---- a disk that is too full for its memory: it goes on as before, and hibernates when there is room
 if [ -n "${small:-}" ]; then
 	free=$(df -k --output=avail "$T/state" | tail -n 1)

@@ -235,7 +235,7 @@ static void *kill_one(void *arg)
 static void *do_hibernate(void *arg)
 {
 	struct err err = ERR_INIT;
-	sandbox_hibernate(&here.paths, "vm", 1, &err);
+	sandbox_hibernate(&here.paths, "vm", (int64_t)(intptr_t)arg, &err);
 	return NULL;
 }
 
@@ -248,7 +248,7 @@ TEST(killed_at_any_moment)
 		pthread_t killer, hibernator;
 		must_up(1);
 		CHECK_INT(shell(1, "echo unsynced >written", &out), 0);
-		pthread_create(&hibernator, NULL, do_hibernate, NULL);
+		pthread_create(&hibernator, NULL, do_hibernate, (void *)1);
 		pthread_create(&killer, NULL, kill_one, &k);
 		pthread_join(hibernator, NULL);
 		pthread_join(killer, NULL);
@@ -266,6 +266,26 @@ TEST(killed_at_any_moment)
 	must_up(1);
 	CHECK_INT(shell(1, "sudo touch /x && echo fine", &out), 0);
 	CHECK_STR(buf_str(&out), "fine\n");
+}
+
+/* Its folder is taken away while it is on its way to disk: nothing of it goes on, and no half of it comes back. */
+TEST(its_folder_is_removed_meanwhile)
+{
+	static const int moments[] = {0, 60, 200};
+	CLEAN_FREE char *folder = xasprintf("%s/sandboxes/2", here.paths.state);
+	for (size_t i = 0; i < ARRAY_LEN(moments); i++) {
+		pthread_t hibernator;
+		must_up(2);
+		pthread_create(&hibernator, NULL, do_hibernate, (void *)2);
+		clock_sleep_ms(moments[i]);
+		/* its keeper may put a file there in the same moment */
+		for (int64_t end = clock_mono_ms() + BOOT_MS; dir_remove(folder, NULL) && clock_mono_ms() < end;)
+			clock_sleep_ms(1);
+		pthread_join(hibernator, NULL);
+		CHECK(gone(2));
+		CHECK_INT(sandbox_destroy(&here.paths, "vm", 2, NULL), 0);
+		CHECK(!file_exists(folder));
+	}
 }
 
 CHECK_RUN(run_tests)

@@ -214,12 +214,19 @@ static void *pause_it(void *arg)
 	return NULL;
 }
 
+static void *wake_it(void *arg)
+{
+	sandbox_resume(&here.paths, "vm", 1, NULL);
+	return NULL;
+}
+
 /* Whatever dies, at whatever moment: the next start finds the disk and nothing in its way. */
 TEST(killed_on_the_way)
 {
 	CLEAN_BUF struct buf out = BUF_INIT;
-	for (int i = 0; i < 4; i++) {
-		bool qemu = i & 1, paused = i & 2;
+	for (int i = 0; i < 6; i++) {
+		bool qemu = i & 1, paused = i >= 2;
+		void *(*meanwhile)(void *) = i < 2 ? pause_it : i < 4 ? NULL : wake_it;
 		pthread_t thread;
 		int pid = 0;
 		must_up(1);
@@ -227,10 +234,10 @@ TEST(killed_on_the_way)
 		if (paused)
 			must_pause(1);
 		CHECK_INT(count(qemu, 1, &pid), 1);
-		if (!paused)
-			CHECK_INT(pthread_create(&thread, NULL, pause_it, NULL), 0);
+		if (meanwhile)
+			CHECK_INT(pthread_create(&thread, NULL, meanwhile, NULL), 0);
 		CHECK_INT(kill(pid, SIGKILL), 0);
-		if (!paused)
+		if (meanwhile)
 			pthread_join(thread, NULL);
 		CHECK(gone(1));
 		in_state(1, SANDBOX_DOWN);
