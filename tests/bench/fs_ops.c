@@ -4,9 +4,11 @@
  *        fs_ops open FILE...            open, read, close a second, in random order
  *        fs_ops readdir DIR             entries a second
  *          A second is one of CPU time, this program's and that of the process DAEMON (environment, may be empty):
- * where both share a CPU and nobody else runs it is a second by the clock, and it stays one when others do. fs_ops
- * latency SESSIONS N      from a change to its event, us: p50 and p99; N sessions s-1... of the fake fs_ops block FILE
- * N            N threads in a read of FILE; says "blocked", goes on when standard input ends
+ *          where both share a CPU and nobody else runs it is a second by the clock, and it stays one when others do.
+ *        fs_ops answers SECONDS FILE... from a question for attributes that no cache answers to its answer, us: p50
+ *                                       and p99; one each millisecond
+ *        fs_ops latency SESSIONS N      from a change to its event, us: p50 and p99; N sessions s-1... of the fake
+ *        fs_ops block FILE N            N threads in a read of FILE; says "blocked", goes on when standard input ends
  */
 #include <dirent.h>
 #include <errno.h>
@@ -133,13 +135,35 @@ static int run_readdir(const char *path)
 	return 0;
 }
 
-/* ---- from a change to its event ---- */
-
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 	return x < y ? -1 : x > y;
 }
+
+/* ---- answers, one by one ---- */
+
+static int run_answers(int seconds, int n, char **files)
+{
+	size_t most = (size_t)seconds * 1000, count = 0;
+	double *took = calloc(most + 1, sizeof *took), end = now() + seconds;
+	unsigned seed = 1;
+	while (count < most && now() < end) {
+		struct statx st;
+		double from = now();
+		if (statx(AT_FDCWD, files[rand_r(&seed) % n], AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st))
+			return fail("statx");
+		took[count++] = now() - from;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	qsort(took, count, sizeof *took, compare);
+	if (count)
+		printf("%.0f %.0f\n", took[count / 2] * 1e6, took[count * 99 / 100] * 1e6);
+	free(took);
+	return count ? 0 : 1;
+}
+
+/* ---- from a change to its event ---- */
 
 static int change(const char *sessions, int k)
 {
@@ -245,6 +269,8 @@ int main(int argc, char **argv)
 		return run_files(open_one, argc - 2, argv + 2);
 	if (!strcmp(what, "readdir"))
 		return run_readdir(argv[2]);
+	if (!strcmp(what, "answers") && argc > 3)
+		return run_answers(atoi(argv[2]), argc - 3, argv + 3);
 	if (!strcmp(what, "latency") && argc == 4)
 		return run_latency(argv[2], atoi(argv[3]));
 	if (!strcmp(what, "block") && argc == 4)
