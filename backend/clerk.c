@@ -74,12 +74,19 @@ static int registered(struct db *db, const char *name, char **path, struct err *
 	return rc ? rc : end;
 }
 
-/* The checkout around the writer's folder, malloc'd; NULL if it stands in none. */
-static char *checkout_around(struct backend *b, const char *cwd)
+/* The checkout around the writer's folder, malloc'd; NULL if it stands in none that can be used, and why. */
+static char *checkout_around(struct backend *b, const char *cwd, struct err *why)
 {
 	CLEAN_FREE char *top = NULL;
-	if (!cwd || inside(b->mount, cwd) || repo_discover(cwd, &top, NULL) || inside(b->mount, top))
+	if (!cwd)
 		return NULL;
+	bool in_mount = inside(b->mount, cwd);
+	if (!in_mount && repo_discover(cwd, &top, why))
+		return NULL;
+	if (in_mount || inside(b->mount, top)) {
+		err_set(why, EINVAL, "%s lies inside the mount", cwd);
+		return NULL;
+	}
 	return take(top);
 }
 
@@ -88,16 +95,18 @@ static int find_project(struct backend *b, struct db *db, const struct draft *d,
 			const struct config *c, char **top, struct err *err)
 {
 	const char *value = d->value[DRAFT_PROJECT];
+	struct err why = ERR_INIT;
 	if (!value && r->project)
 		value = r->project;
 	if (!value && *c->value[CONFIG_PROJECT])
 		value = c->value[CONFIG_PROJECT];
-	if (!value && (*top = checkout_around(b, r->cwd)))
+	if (!value && (*top = checkout_around(b, r->cwd, &why)))
 		return 0;
 	if (!value)
 		return err_set(err, EINVAL,
 			       "which project? Write it from inside a git checkout, or put `project: ~/path` between "
-			       "--- lines at the top");
+			       "--- lines at the top%s%s%s",
+			       why.code ? " (" : "", why.text, why.code ? ")" : "");
 	CLEAN_FREE char *path = NULL;
 	int rc = registered(db, value, &path, err);
 	return rc ? rc : checkout_of(b, path ? path : value, top, err);

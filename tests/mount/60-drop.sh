@@ -15,6 +15,10 @@ sessions() { ls "$S" | grep -vc '^new$'; }
 # As the words of the refusal say: go to a checkout, and write it once more.
 equal "from no checkout: EINVAL" "$(cd / && errno_of dd if="$P/a.txt" of="$N/moved" status=none)" EINVAL
 contains "with words" "$(cat "$M/error")" "from inside a git checkout"
+contains "and where it stands" "$(cat "$M/error")" "(/ is no git checkout"
+mkdir "$T/empty" && git init -q "$T/empty"
+equal "from one without a commit, too" "$(cd "$T/empty" && errno_of dd if="$P/a.txt" of="$N/moved" status=none)" EINVAL
+contains "and what it lacks" "$(cat "$M/error")" "has no commit yet"
 : >"$M/error"
 echo "from here" >"$N/moved" && made moved 'from here\n'
 echo "by echo" >"$N/echo" && made echo 'by echo\n'
