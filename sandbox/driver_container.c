@@ -29,6 +29,7 @@
 #define GONE_MS	  30000 /* all that was inside has ended, on a machine that swaps */
 #define COPY_MS	  1800000
 #define CANCEL_MS 50
+#define PROBE	  "probe" /* folder in which is tried out what can be mounted */
 
 struct place {
 	char *folder, *root, *kind, *image, *lock, *pid, *log, *net, *turn, *socket;
@@ -160,8 +161,9 @@ static enum sandbox_state state(const struct paths *paths, int64_t id)
 /* Whether the kernel lays a folder of ours over the tree, on this file system, for this user. */
 static bool overlay_possible(const struct sandbox_spec *spec, const struct place *p, const char *tree, struct buf *why)
 {
+	CLEAN_FREE char *folder = xasprintf("%s/" PROBE, p->folder);
 	const char *const argv[] = {
-		paths_program(spec->paths), BOX_VERB, "--folder", p->folder, "--tree", tree, "--probe", "1", NULL};
+		paths_program(spec->paths), BOX_VERB, "--folder", folder, "--tree", tree, "--probe", "1", NULL};
 	int rc = child_run(&(struct child){.argv = argv, .errout = why, .max = 1000, .timeout_ms = 60000}, NULL);
 	buf_cut(why, strcspn(buf_str(why), "\n"));
 	return rc == 0;
@@ -196,7 +198,7 @@ static int remove_trees(const struct place *p, const char *const *names, struct 
 	return rc > 0 ? err_set(err, EIO, "cannot remove the files of a container: %s", buf_str(&words)) : rc;
 }
 
-static const char *const trees[] = {"root", "root.new", "work", "mnt", NULL};
+static const char *const trees[] = {"root", "root.new", "work", "mnt", PROBE, NULL};
 /* and, at its end, copies of them, finished or not */
 static const char *const copies[] = {"saves", "root.copy", NULL};
 
@@ -224,12 +226,13 @@ static int lay_out(const struct sandbox_spec *spec, const struct place *p, const
 	CLEAN_BUF struct buf why = BUF_INIT;
 	CLEAN_FREE char *made = xasprintf("%s/root.new", p->folder);
 	int rc = remove_trees(p, trees, err);
-	rc = rc ? rc : make_dirs(p, (const char *const[]){"root", "work", "mnt", NULL}, err);
+	rc = rc ? rc
+		: make_dirs(p, (const char *const[]){PROBE, PROBE "/root", PROBE "/work", PROBE "/mnt", NULL}, err);
 	if (rc)
 		return rc;
 	bool overlay = overlay_possible(spec, p, tree, &why);
-	rc = remove_trees(p, (const char *const[]){"root", "work", NULL}, err);
-	rc = rc ? rc : make_dirs(p, (const char *const[]){"root.new", overlay ? "work" : NULL, NULL}, err);
+	rc = remove_trees(p, (const char *const[]){PROBE, NULL}, err);
+	rc = rc ? rc : make_dirs(p, (const char *const[]){"root.new", "mnt", overlay ? "work" : NULL, NULL}, err);
 	if (!rc && !overlay) {
 		sandbox_say(spec, "an overlay cannot be mounted here (%s): copying the base image", buf_str(&why));
 		rc = copy_tree(spec, p, tree, err);
@@ -427,7 +430,7 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 		return rc;
 	CLEAN_FD int turn = take_turn(&p, spec, err);
 	rc = turn < 0 ? turn : 0;
-	if (!rc && !file_exists(p.root))
+	if (!rc && (!file_exists(p.root) || !file_exists(p.kind))) /* older programs tried out mounts in root/ itself */
 		rc = create(spec, &p, err);
 	rc = rc ? rc : net_note(p.net, spec->net, err);
 	bool ran = !rc && runs(&p);

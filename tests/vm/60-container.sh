@@ -113,6 +113,23 @@ for i in range(3000):
     os.mkdir(\"deep\"); os.chdir(\"deep\")"' >/dev/null
 check "it goes with folders that are locked, and deep ones" box destroy 2
 
+# ---- its maker is killed while that tries out what can be mounted; and what such a one of an older program has left
+printf '#!/bin/sh\ncase "$*" in *" --probe "*) echo $$ >"%s"; exec sleep 600 ;; esac\nexec "%s" "$@"\n' "$T/trying" "$BERTHFS" >"$T/slow"
+chmod +x "$T/slow"
+BERTHFS=$T/slow "$BOXCTL" up container 2 "$gateway" 2>/dev/null &
+maker=$!
+within 60 test -s "$T/trying" || not_ok "a container is about to be made"
+kill -9 $maker
+wait $maker 2>/dev/null
+kill -9 "$(cat "$T/trying")"
+check "killed while it is made: the next start makes it" box up 2 "$gateway"
+equal "whole" "$(box run 2 'echo whole')" whole
+check "it goes" box destroy 2
+mkdir -p "$XDG_STATE_HOME/berthfs/sandboxes/2/root"
+check "a folder that has not become a container: the next start makes it" box up 2 "$gateway"
+equal "whole, too" "$(box run 2 'echo whole')" whole
+check "it goes, too" box destroy 2
+
 # ---- killed
 box run 1 'echo $$ >pid; setsid sleep 600 & echo up' >/dev/null
 beside=$(below "$keeper" | grep -v "^$jail$")
