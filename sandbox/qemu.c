@@ -96,8 +96,24 @@ static const char *const devices[] = {
 	"-device", "virtio-serial-device,max_ports=2", "-device", "virtserialport,chardev=port,name=berthfs.mux",
 	"-mon", "chardev=qmp,mode=control", NULL};
 
-static const char *const emulated[] = {"-accel", "tcg,thread=multi,tb-size=64", "-cpu", "max", NULL};
-static const char *const by_kvm[] = {"-accel", "kvm", "-cpu", "host", NULL};
+/* Room for translated code, MiB. A program whose code does not find room there is translated again and again: those of
+ * 100 MB that bring a whole language along need some 150, and 64 costs them half as much time again. No more than an
+ * eighth of the guest's memory, since what was filled once stays in the host's. */
+static int code_mib(const struct qemu_spec *s)
+{
+	int eighth = s->memory_mib / 8;
+	return eighth < 64 ? 64 : eighth > 256 ? 256 : eighth;
+}
+
+static char *accelerator(const struct qemu_spec *s)
+{
+	return s->kvm ? xstrdup("kvm") : xasprintf("tcg,thread=multi,tb-size=%d", code_mib(s));
+}
+
+static const char *processor(const struct qemu_spec *s)
+{
+	return s->kvm ? "host" : "max";
+}
 
 /* Memory is a memfd, shared: then it is no part of a migration, and whoever may look at QEMU can copy it. */
 static char *memory_object(const struct qemu_spec *s)
@@ -107,9 +123,8 @@ static char *memory_object(const struct qemu_spec *s)
 
 void qemu_devices(const struct qemu_spec *s, struct buf *out)
 {
-	CLEAN_FREE char *memory = memory_object(s);
-	for (const char *const *w = s->kvm ? by_kvm : emulated; *w; w++)
-		buf_addf(out, "%s ", *w);
+	CLEAN_FREE char *memory = memory_object(s), *accel = accelerator(s);
+	buf_addf(out, "-accel %s -cpu %s ", accel, processor(s));
 	for (const char *const *w = devices; *w; w++)
 		buf_addf(out, "%s ", *w);
 	buf_addf(out, "%s %d", memory, s->cpus);
@@ -118,7 +133,8 @@ void qemu_devices(const struct qemu_spec *s, struct buf *out)
 static void command_line(const struct qemu_spec *s, struct args *a)
 {
 	add(a, (const char *const[]){QEMU_PROGRAM, NULL});
-	add(a, s->kvm ? by_kvm : emulated);
+	add_pair(a, "-accel", accelerator(s));
+	add(a, (const char *const[]){"-cpu", processor(s), NULL});
 	add(a, devices);
 	add_pair(a, "-object", memory_object(s));
 	if (s->incoming)
