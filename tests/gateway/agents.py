@@ -4,10 +4,11 @@ import os, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from peers import *
 from looks import holders, processes
-from shopper import Shopper
-import base64, http.server, socketserver
+from shopper import Shopper, tools
+import base64, http.server, socketserver, tarfile
 
 KIND = os.environ.get("KIND", "dir")
+AGENTS = os.environ.get("AGENTS", "claude opencode codex pi").split()
 CLIENTS = os.environ["CLIENTS"]
 SLOW = int(os.environ.get("SLOW", 600))
 CANARY = "sk-canary-" + base64.b32encode(os.urandom(25)).decode()
@@ -65,19 +66,50 @@ COMMIT = "echo line >>b && git add b && git commit -qm 'work %d' && echo told-$(
 
 
 CARRIED = os.environ.get("CARRIED", "").split()  # agents whose conversations are looked at over restore and `from`
+KILLED = os.environ.get("KILLED", "").split()  # agents below which the daemon is killed, and which are stopped
+PROGRAMS = gw.dir + "/programs"
+PI = "node_modules/@earendil-works/pi-coding-agent/dist/cli.js"
+
+
+class Held:
+    """A brain whose answers wait, once hold() was said, until each is let go."""
+
+    def __init__(self, brain):
+        self.brain, self.on, self.asked, self.go = brain, False, 0, threading.Semaphore(0)
+
+    def __call__(self, c, r):
+        if self.on and tools(r.json):
+            self.asked += 1
+            self.go.acquire(timeout=SLOW)
+        return self.brain(c, r)
 
 
 class Programs(http.server.SimpleHTTPRequestHandler):
     """Where a sandbox without a network card gets a program from: through the gateway, by a name that the policy maps here."""
 
     def __init__(self, *a):
-        super().__init__(*a, directory=CLIENTS + "/bin")
+        super().__init__(*a, directory=PROGRAMS)
 
     def log_message(self, *a):
         pass
 
 
+def pack_pi(path):
+    """What pi needs as one file: this machine's Node, and the packages but for other agents' programs."""
+    def wanted(t):
+        n = t.name.split("/")
+        return None if t.name.endswith((".map", ".ts", ".md", ".exe")) or any(x.startswith(("claude-", "opencode-")) for x in n[1:3]) or n[1:3] == ["@openai", "codex"] else t
+    with tarfile.open(path, "w") as tar:
+        tar.add(CLIENTS + "/node_modules", "node_modules", filter=wanted)
+        tar.add(subprocess.check_output(["node", "-p", "process.execPath"], text=True).strip(), "node")
+
+
 def serve_programs():
+    os.mkdir(PROGRAMS)
+    for f in os.listdir(CLIENTS + "/bin"):
+        os.symlink(CLIENTS + "/bin/" + f, PROGRAMS + "/" + f)
+    if "pi" in AGENTS:
+        pack_pi(PROGRAMS + "/pi.tar")
     s = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Programs)
     s.daemon_threads = True
     threading.Thread(target=s.serve_forever, daemon=True).start()
@@ -87,7 +119,11 @@ def serve_programs():
 def install(name):
     """The session's sandbox with the program in it, by a command of the session's own engine."""
     script = gw.dir + "/install"
-    command = "set -e; sed -n 's/^ *\\([^ ]*\\):.*/\\1/p' /proc/net/dev; curl -sSf -o /tmp/p http://programs.test/%s; chmod +x /tmp/p; root=sudo; [ -w /usr/local/bin ] && root=; $root mv /tmp/p /usr/local/bin/%s; %s --version" % (name, name, name)
+    get = "curl -sSf -o /tmp/p http://programs.test/%s; " % name
+    if name == "pi":
+        get = "curl -sSf http://programs.test/pi.tar | $root tar -C /opt -x; printf '#!/bin/sh\\nexec /opt/node /opt/%s \"$@\"\\n' >/tmp/p; " % PI
+    command = ("set -e; root=sudo; [ -w /usr/local/bin ] && root=; sed -n 's/^ *\\([^ ]*\\):.*/\\1/p' /proc/net/dev; " + get +
+               "chmod +x /tmp/p; $root mv /tmp/p /usr/local/bin/%s; %s --version" % (name, name))
     open(script, "w").write(json.dumps({"tools": [{"name": "bash", "input": {"command": command}}]}) + "\n" + '{"text":"installed"}\n')
     begin = time.monotonic()
     write(S + "/new/" + name, "---\nproject: %s\nmodel: script:%s\nnetwork: registries\n---\nInstall %s.\n" % (P, script, name))
@@ -110,7 +146,8 @@ def hidden(name):
 def agent(name):
     model = MODELS[name]
     brain = Shopper(up, COMMIT % (1, 2), "It says: %s")
-    up.script[model[2:]] = lambda c, r: (up.usual if "count_tokens" in r.target else brain)(c, r)
+    held = Held(brain)
+    up.script[model[2:]] = lambda c, r: (up.usual if "count_tokens" in r.target else held)(c, r)
     begin = time.monotonic()
     skip, text = 0, "Do the work, word-%s-one.\n" % name
     if INSIDE:
@@ -161,10 +198,15 @@ def agent(name):
     check(name + ": its sandbox goes down", within(SLOW, lambda: " down" in read("%s/%s/sandbox" % (S, name))))
     follow("And on, word-three.", 3, "after its sandbox was down")
 
-    # its conversation goes where the disk goes: back, over to another session, and forth again
-    if name not in CARRIED:
-        return
+    if name in CARRIED:
+        carried(name, follow)
+    if name in KILLED:
+        killed(name, brain, held)
+        follow("Once more, word-nine.", 9, "after it was stopped")
 
+
+def carried(name, follow):
+    """Its conversation goes where the disk goes: back, over to another session, and forth again."""
     def ctl(verb, log):
         write("%s/%s/ctl" % (S, name), verb + "\n")
         check("%s: %s" % (name, verb), within(SLOW, lambda: log in read("%s/%s/log" % (S, name))) and within(SLOW, lambda: status(name) in ("idle", "down")), read("%s/%s/log" % (S, name)))
@@ -183,13 +225,54 @@ def agent(name):
     said = follow("At last, word-seven.", 7, "after it went forth again", without=["word-five", "word-six"])
     check(name + ": it has what was undone", "word-four" in said and "told-45" in said, said)
 
+
+def die(what):
+    pid = int(re.search(r"^pid (\d+)", read(gw.dir + "/state/berthfs/mount"), re.M).group(1))
+    os.kill(pid, signal.SIGKILL)
+    check(what, within(SLOW, lambda: not os.path.exists("/proc/%d" % pid)) and sh(BERTHFS, "mount", M).returncode == 0)
+
+
+def killed(name, brain, held):
+    """The daemon dies while the agent waits for the model, twice in one prompt: it works on, and runs once. Then it is stopped."""
+    before = len(entries(name))
+    brain.command, brain.mark = "echo ran >>ran && git add ran && " + COMMIT % (8, 9), "told-49"
+    held.on = True
+    write("%s/%s/input" % (S, name), "Through it all, word-eight.\n")
+    for k in (1, 2):
+        check("%s: it asks the model, %d" % (name, k), within(SLOW, lambda: held.asked >= k), status(name), read("%s/%s/log" % (S, name)))
+        die("%s: the daemon is killed meanwhile, and there again" % name)
+        held.go.release()
+    equal(name + ": it works through that", settled(name), "idle")
+    held.on = False
+    e = entries(name)[before:]
+    equal(name + ": all that it said is there, once", [x["kind"] for x in e], ["user", "assistant", "tool_call", "tool_result", "assistant"])
+    equal(name + ": the model was asked twice", held.asked, 2)
+    check(name + ": the answer is there", "told-49" in read("%s/%s/wait/reply" % (S, name)), e)
+    n = read("%s/%s/id" % (S, name)).strip()
+    equal(name + ": its command ran once", sh("git", "-C", P, "show", "sandbox/%s:ran" % n).stdout.decode(), "ran\n")
+
+    ticks = "%s/state/berthfs/sandboxes/%s/%s/project/ticks" % (gw.dir, n, "root/home/agent" if INSIDE else "home")
+    brain.command, brain.mark, before = "while echo tick >>ticks; do sleep 0.2; done", "never", len(entries(name))
+    write("%s/%s/input" % (S, name), "For ever, word-stop.\n")
+    check(name + ": it runs a command without an end", within(SLOW, lambda: os.path.exists(ticks)), status(name))
+    write("%s/%s/ctl" % (S, name), "stop\n")
+    equal(name + ": stopped", settled(name), "idle")
+    e = entries(name)[before:]
+    kinds = [x["kind"] for x in e]
+    check(name + ": said so, and the call has a result", "stopped by the user" in json.dumps(e) and kinds.count("tool_call") == kinds.count("tool_result") >= 1, e)
+    size = os.path.getsize(ticks)
+    time.sleep(1)
+    equal(name + ": and its command has ended", os.path.getsize(ticks), size)
+    os.unlink(ticks)
+
+
 check("a mount", sh(BERTHFS, "mount", M).returncode == 0)
 write(M + "/gateway/keys/canary", CANARY)
 if INSIDE:
     programs = serve_programs()
     write(M + "/gateway/policy", read(M + "/gateway/policy") + "egress registries programs.test:80\nmap programs.test 127.0.0.1:%d\n" % programs)
 check("the key is there", within(20, lambda: "canary" in os.listdir(M + "/gateway/keys")))
-for a in os.environ.get("AGENTS", "claude opencode codex pi").split():
+for a in AGENTS:
     agent(a)
 check("the provider saw the key alone", {CANARY in str(r.headers) for r in up.requests} == {True})
 if failed:
