@@ -21,7 +21,9 @@ for point in begun started cloned installed down saved ready dropped; do
 	(cd "$P" && printf -- '---\nmodel: script:%s\n---\ngo\n' "$T/$name.script" >"$S/new/$name") 2>/dev/null
 	if [ "$point" = dropped ]; then
 		timeout 120 cat "$S/$name/wait/idle" >/dev/null 2>&1
-		echo "destroy force" >"$S/at-ready/ctl" 2>/dev/null # the last user of an old one
+		# the last user of an old one; in a VM that of at-ready stays: the new one's disk lies on it
+		[ "${KIND:-dir}" = vm ] && last=at-saved || last=at-ready
+		echo "destroy force" >"$S/$last/ctl" 2>/dev/null
 	fi
 	within 120 is_gone "$DAEMON" || not_ok "$name: it came so far"
 	start || { not_ok "$name: it mounts again"; exit 1; }
