@@ -3,15 +3,17 @@
  *
  * Files of one sandbox, in the folder STATE/sandboxes/ID (0700):
  *	root/        what the container has changed of its file system (overlay), or all of it (copy)
- *	work/, mnt/  overlay only: the kernel's working folder, and where the whole is mounted (seen by the keeper
- *alone) kind         "overlay" or "copy": how root/ is meant; written when the sandbox is made image        the image
- *folder whose tree lies below, one line lock         flock, held by the keeper, bubblewrap and the program inside: free
- *once all of them have ended keeper.pid   "PID STARTTIME\n" of the keeper keeper.log   what keeper and bubblewrap have
- *to say; last start only net          the gateway's socket of this sandbox, one line (net.h)
+ *	work/, mnt/  overlay only: the kernel's working folder, and where the whole is mounted (seen by the keeper)
+ *	kind         "overlay" or "copy": how root/ is meant; written when the sandbox is made
+ *	image        the image folder whose tree lies below, one line
+ *	lock         flock, held by the keeper, bubblewrap and the program inside: free once all of them have ended
+ *	keeper.pid   "PID STARTTIME" of the keeper, one line
+ *	keeper.log   what keeper and bubblewrap have to say; last start only
+ *	net          the gateway's socket of this sandbox, one line (net.h)
  *
- * RUNTIME/ID.sock (0600) is listened on from outside; the open socket goes inside with the tool daemon, which finds
- * there no name that leads out. The other way round, the socket that listens on 127.0.0.1:8080 inside comes out as a
- * descriptor and is served by the keeper: nothing of the gateway is visible inside. */
+ * RUNTIME/ID.sock (0600) is the keeper's; connections are handed inside, where no name leads out. The other way round,
+ *the socket that listens on 127.0.0.1:8080 inside comes out as a descriptor and is served by the keeper: nothing of the
+ *gateway is visible inside. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -20,10 +22,27 @@
 #include "backend/base/buf.h"
 #include "backend/base/err.h"
 
+/* What whoever connects says first, a line. The answer begins with "ok", or is "error WORDS":
+ *	tool, ssh   then the connection is a stream to the tool daemon, or to an ssh server, inside (guest/ssh.h); what
+ *	            stands still goes on before
+ *	pause       all that runs inside stands still; "error busy: WORDS" while a stream is open
+ *	status      "ok running" or "ok paused"
+ * Whatever else connects, and says nothing, wakes nobody. */
+#define BOX_TOOL   "tool"
+#define BOX_SSH	   "ssh"
+#define BOX_PAUSE  "pause"
+#define BOX_STATUS "status"
+#define BOX_BUSY   "busy: "
+/* The keeper's words to the program inside: "tool" and "ssh" with the connection; "count N", answered by "N
+ * CONNECTIONS"; "stop N", the same, and if there is none all processes but itself are stopped; "go": they go on. */
+#define BOX_COUNT "count"
+#define BOX_STOP  "stop"
+#define BOX_GO	  "go"
+
 #define BOX_VERB "box-keeper" /* the program's hidden verb */
 /* PROCESS_STATUS_FD: "ok MORE" or "error WORDS" once tools can run. MORE: limits it lacks */
-#define BOX_GUEST                                                                                                      \
-	"/run/berthfs/guest" /* the program inside; started as `guest box LISTEN NET LOCK PROCESSES MIB DISK` */
+/* The program inside; it is started as `guest box DOOR NET LOCK PROCESSES MIB DISK`. */
+#define BOX_GUEST "/run/berthfs/guest"
 /* Processes of one container at most, threads counted. */
 static inline int box_processes(int memory_mib)
 {
@@ -43,10 +62,10 @@ static inline int box_processes(int memory_mib)
 /* ---- box_jail.c: bubblewrap's command line ---- */
 
 struct box_jail {
-	const char *root;      /* folder that becomes / */
-	const char *host;      /* name */
-	int guest, filter;     /* descriptors: the program (bytes), the filter of system calls */
-	int listen, net, lock; /* descriptors that the program takes along */
+	const char *root;    /* folder that becomes / */
+	const char *host;    /* name */
+	int guest, filter;   /* descriptors: the program (bytes), the filter of system calls */
+	int door, net, lock; /* descriptors that the program takes along */
 	int processes;
 	int memory_mib;
 	int disk_mib;
@@ -66,6 +85,7 @@ int box_filter(struct err *err);
 enum box_limit { BOX_MEMORY, BOX_PIDS, BOX_CPU, BOX_LIMITS };
 struct box_limits {
 	char *group[BOX_LIMITS]; /* folders of the groups, one for each that is limited; NULL: cannot be */
+	char *freeze;		 /* one of version 2, which can be frozen, or NULL */
 };
 /* Makes (or takes over) the groups called name. missing gets the words of those that cannot be had, with commas. */
 void box_limits_open(struct box_limits *l, const char *name, int memory_mib, int cpus, struct buf *missing);

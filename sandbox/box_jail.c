@@ -103,7 +103,7 @@ char **box_jail(const struct box_jail *j)
 	add_number(&w, j->filter);
 	add3(&w, "--chdir", "/", "--");
 	add3(&w, BOX_GUEST, "box", NULL);
-	const int numbers[] = {j->listen, j->net, j->lock, j->processes, j->memory_mib, j->disk_mib};
+	const int numbers[] = {j->door, j->net, j->lock, j->processes, j->memory_mib, j->disk_mib};
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		add_number(&w, numbers[i]);
 	return w.v;

@@ -1,6 +1,6 @@
 /* The keeper of one container: a process that outlives the daemon, parent of bubblewrap. It makes what bubblewrap
- * cannot (the overlay, in a user and mount namespace that only bubblewrap is started in; groups with limits), hands the
- * socket of the tool daemon in, and relays what connects to the gateway's address inside. It ends when the container
+ * cannot (the overlay, in a user and mount namespace that only bubblewrap is started in; groups with limits), hands in
+ * who connects (box_door.c), and relays what connects to the gateway's address inside. It ends when the container
  * has ended, and the container ends with it. Threads only after the fork, for the relay. Must never mount anything in
  * the machine's own namespace. */
 #include <errno.h>
@@ -27,6 +27,7 @@
 #include "backend/base/log.h"
 #include "backend/base/mem.h"
 #include "box.h"
+#include "box_door.h"
 #include "guest/relay.h"
 #include "guest_image.h"
 #include "process.h"
@@ -44,9 +45,11 @@ struct options {
 struct box {
 	struct options o;
 	struct box_limits limits;
-	int lock, listen, guest, filter;
+	int lock, guest, filter;
 	int net, inside; /* the pair that the gateway's listening socket comes through; the meter speaks by it after */
+	int door, inner_door; /* and the one that connections go in by */
 	int signals;
+	struct door clients;
 	pid_t pid, meter;
 	int64_t meter_ms; /* when it was started */
 };
@@ -141,7 +144,7 @@ static void become(struct box *b)
 				      .host = o->host,
 				      .guest = b->guest,
 				      .filter = b->filter,
-				      .listen = b->listen,
+				      .door = b->inner_door,
 				      .net = b->inside,
 				      .lock = b->lock,
 				      .processes = box_processes(o->memory_mib),
@@ -161,7 +164,7 @@ static void become(struct box *b)
 		errno = -rc, fail("cannot mount the overlay");
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* entering a user namespace has taken it back */
 	for (size_t i = 0; i < 5; i++)
-		fcntl((const int[]){b->guest, b->filter, b->listen, b->inside, b->lock}[i], F_SETFD, 0);
+		fcntl((const int[]){b->guest, b->filter, b->inner_door, b->inside, b->lock}[i], F_SETFD, 0);
 	char **argv = box_jail(&jail);
 	execvp(argv[0], argv);
 	fail("cannot start bubblewrap");
@@ -255,29 +258,34 @@ static void start_meter(struct box *b)
 
 static int start(struct box *b, struct buf *missing, struct err *err)
 {
-	int pair[2], net = -1;
+	int pair[2], doors[2], listener, net = -1;
 	CLEAN_FREE char *group = group_name(b->o.folder);
 	CLEAN_FREE char *note = xasprintf("%s/net", b->o.folder);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return err_sys(err, errno, "cannot make a socket");
 	b->net = pair[0];
 	b->inside = pair[1];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, doors))
+		return err_sys(err, errno, "cannot make a socket");
+	b->door = doors[0];
+	b->inner_door = doors[1];
 	if ((b->signals = signals_open()) < 0)
 		return err_sys(err, errno, "cannot wait for signals");
 	if ((b->guest = memory_file(guest_image, guest_image_size, err)) < 0)
 		return b->guest;
 	if ((b->filter = box_filter(err)) < 0)
 		return b->filter;
-	if ((b->listen = unix_listen(b->o.socket, 0600, err)) < 0)
-		return b->listen;
+	if ((listener = unix_listen(b->o.socket, 0600, err)) < 0)
+		return listener;
 	box_limits_open(&b->limits, group, b->o.memory_mib, b->o.cpus, missing);
+	door_init(&b->clients, listener, take_fd(&b->door), b->limits.freeze);
 	b->pid = fork();
 	if (b->pid == 0)
 		become(b);
 	if (b->pid < 0)
 		return err_sys(err, errno, "cannot start a process");
 	fd_close(&b->inside);
-	fd_close(&b->listen);
+	fd_close(&b->inner_door);
 	int rc = receive_net(b, &net, err);
 	if (!rc)
 		start_meter(b);
@@ -303,22 +311,31 @@ static void look_after_meter(struct box *b)
 		fd_close(&b->net); /* the program inside hears of that, and takes the disk for no longer full */
 }
 
+static bool has_ended(const struct box *b)
+{
+	int status;
+	if (waitpid(b->pid, &status, WNOHANG) != b->pid)
+		return false;
+	log_info("the container has ended: %s %d", WIFSIGNALED(status) ? "signal" : "exit code",
+		 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	return true;
+}
+
 static void run(struct box *b)
 {
-	for (;;) {
+	while (!has_ended(b)) {
 		struct signalfd_siginfo s;
-		struct pollfd p = {.fd = b->signals, .events = POLLIN};
-		int status;
-		if (waitpid(b->pid, &status, WNOHANG) == b->pid) {
-			log_info("the container has ended: %s %d", WIFSIGNALED(status) ? "signal" : "exit code",
-				 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-			return;
-		}
+		struct pollfd p[DOOR_CLIENTS + 3] = {{.fd = b->signals, .events = POLLIN}};
+		int ms = -1, n = door_poll(&b->clients, p + 1, &ms);
 		look_after_meter(b);
-		poll(&p, 1, -1);
+		if (poll(p, (nfds_t)n + 1, ms) < 0)
+			continue;
+		door_work(&b->clients, p + 1, n);
 		while (read(b->signals, &s, sizeof s) == sizeof s)
-			if (s.ssi_signo == SIGTERM)
+			if (s.ssi_signo == SIGTERM) {
+				door_open(&b->clients);
 				child_kill_jail(b->pid); /* and with it all that is inside */
+			}
 	}
 }
 
@@ -328,6 +345,7 @@ static void finish(struct box *b)
 	CLEAN_FREE char *group = group_name(b->o.folder);
 	if (b->meter > 0 && !kill(b->meter, SIGKILL))
 		waitpid(b->meter, NULL, 0); /* it must not be in a folder that is going to be removed */
+	door_release(&b->clients);
 	unlink(b->o.socket);
 	unlink(pid);
 	box_limits_remove(group);
@@ -336,7 +354,14 @@ static void finish(struct box *b)
 
 int sandbox_box_main(int argc, char **argv)
 {
-	struct box b = {.lock = -1, .listen = -1, .guest = -1, .filter = -1, .net = -1, .inside = -1, .signals = -1};
+	struct box b = {.lock = -1,
+			.guest = -1,
+			.filter = -1,
+			.net = -1,
+			.inside = -1,
+			.door = -1,
+			.inner_door = -1,
+			.signals = -1};
 	struct err err = ERR_INIT;
 	CLEAN_BUF struct buf missing = BUF_INIT;
 	if (parse(argc, argv, &b.o) || (!b.o.probe && fcntl(PROCESS_STATUS_FD, F_SETFD, FD_CLOEXEC))) {
@@ -347,6 +372,7 @@ int sandbox_box_main(int argc, char **argv)
 		return probe(&b.o);
 	umask(077);
 	setsid();
+	door_init(&b.clients, -1, -1, NULL);
 	int rc = take_lock(&b, &err);
 	rc = rc ? rc : start(&b, &missing, &err);
 	if (rc) {

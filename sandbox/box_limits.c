@@ -9,12 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/base/clock.h"
 #include "backend/base/fd.h"
 #include "backend/base/mem.h"
 #include "box.h"
 
-#define ROOT   "/sys/fs/cgroup"
-#define PERIOD 100000 /* us */
+#define ROOT	 "/sys/fs/cgroup"
+#define PERIOD	 100000 /* us */
+#define EMPTY_MS 5000
 
 static const char *const controllers[BOX_LIMITS] = {"memory", "pids", "cpu"};
 static const char *const words[BOX_LIMITS] = {"memory", "processes", "processors"};
@@ -86,6 +88,39 @@ static char *parent_of(const char *self, enum box_limit i)
 	return NULL;
 }
 
+/* The folder of version 2 beside our own group there; it may be mounted beside the older ones. malloc'd, or NULL. */
+static char *parent_two(const char *self)
+{
+	CLEAN_FREE char *two = own_group(self, "");
+	char *slash = two ? strrchr(two, '/') : NULL;
+	if (!slash)
+		return NULL;
+	*slash = 0;
+	char *parent = xasprintf("%s%s", access(ROOT "/cgroup.procs", F_OK) ? ROOT "/unified" : ROOT, two);
+	if (writable(parent))
+		return parent;
+	free(parent);
+	return NULL;
+}
+
+/* A process is in one group of version 2 at a time: where that is limited, it is the one. */
+static char *freezable(const struct box_limits *l, const char *self, const char *name)
+{
+	CLEAN_FREE char *parent = parent_two(self);
+	CLEAN_FREE char *group = parent ? xasprintf("%s/%s", parent, name) : NULL;
+	for (int i = 0; i < BOX_LIMITS; i++) {
+		CLEAN_FREE char *file = l->group[i] ? xasprintf("%s/cgroup.freeze", l->group[i]) : NULL;
+		if (!file || access(file, W_OK))
+			continue;
+		free(group);
+		group = xstrdup(l->group[i]);
+		break;
+	}
+	/* one that was left behind may be frozen */
+	return group && (!mkdir(group, 0755) || errno == EEXIST) && !set(group, "cgroup.freeze", "0") ? take(group)
+												      : NULL;
+}
+
 static int limit(const char *group, bool two, enum box_limit i, int memory_mib, int cpus)
 {
 	CLEAN_FREE char *bytes = xasprintf("%lld", (long long)memory_mib << 20);
@@ -119,21 +154,34 @@ void box_limits_open(struct box_limits *l, const char *name, int memory_mib, int
 		else if (i != BOX_PIDS || !geteuid()) /* else the container's own limit of them holds (RLIMIT_NPROC) */
 			buf_addf(missing, "%s%s", missing->n ? ", " : "", words[i]);
 	}
+	l->freeze = freezable(l, self, name);
+}
+
+/* Only system calls. */
+static int join(const char *group)
+{
+	char path[4200];
+	snprintf(path, sizeof path, "%s/cgroup.procs", group);
+	int fd = open(path, O_WRONLY | O_CLOEXEC), rc = fd < 0 || write(fd, "0", 1) != 1 ? -errno : 0;
+	fd_close(&fd);
+	return rc;
 }
 
 int box_limits_join(const struct box_limits *l)
 {
-	for (int i = 0; i < BOX_LIMITS; i++) {
-		char path[4200];
-		if (!l->group[i])
-			continue;
-		snprintf(path, sizeof path, "%s/cgroup.procs", l->group[i]);
-		int fd = open(path, O_WRONLY | O_CLOEXEC), rc = fd < 0 || write(fd, "0", 1) != 1 ? -errno : 0;
-		fd_close(&fd);
-		if (rc)
-			return rc;
-	}
-	return 0;
+	int rc = 0;
+	for (int i = 0; i < BOX_LIMITS && !rc; i++)
+		rc = l->group[i] ? join(l->group[i]) : 0;
+	return rc || !l->freeze ? rc : join(l->freeze);
+}
+
+/* What was killed may be there for a moment longer. */
+static void remove_group(const char *parent, const char *name)
+{
+	CLEAN_FREE char *group = parent ? xasprintf("%s/%s", parent, name) : NULL;
+	for (int64_t end = clock_mono_ms() + EMPTY_MS; group && rmdir(group) && errno == EBUSY; clock_sleep_ms(2))
+		if (clock_mono_ms() > end)
+			break;
 }
 
 void box_limits_remove(const char *name)
@@ -141,14 +189,15 @@ void box_limits_remove(const char *name)
 	CLEAN_FREE char *self = self_groups();
 	for (int i = 0; i < BOX_LIMITS; i++) {
 		CLEAN_FREE char *parent = parent_of(self, i);
-		CLEAN_FREE char *group = parent ? xasprintf("%s/%s", parent, name) : NULL;
-		if (group)
-			rmdir(group);
+		remove_group(parent, name);
 	}
+	CLEAN_FREE char *parent = parent_two(self);
+	remove_group(parent, name);
 }
 
 void box_limits_release(struct box_limits *l)
 {
 	for (int i = 0; i < BOX_LIMITS; i++)
 		free(take(l->group[i]));
+	free(take(l->freeze));
 }

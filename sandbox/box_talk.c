@@ -35,7 +35,7 @@ static int read_line(int fd, int64_t end, struct buf *line, struct err *err)
 	}
 }
 
-int box_request(const char *socket, const char *line, int ms, struct err *err)
+int box_request(const char *socket, const char *line, int ms, struct buf *more, struct err *err)
 {
 	CLEAN_BUF struct buf answer = BUF_INIT;
 	int64_t end = clock_mono_ms() + ms;
@@ -45,7 +45,10 @@ int box_request(const char *socket, const char *line, int ms, struct err *err)
 	if (fd_write_full(fd, line, strlen(line)))
 		return err_set(err, ENOTCONN, "the container has ended");
 	int rc = read_line(fd, end, &answer, err);
-	if (!rc && strcmp(buf_str(&answer), "ok") != 0)
-		rc = err_set(err, EIO, "%s", !strncmp(buf_str(&answer), "error ", 6) ? answer.p + 6 : buf_str(&answer));
+	const char *words = buf_str(&answer);
+	if (!rc && strncmp(words, "ok", 2) != 0)
+		rc = err_set(err, EIO, "%s", !strncmp(words, "error ", 6) ? words + 6 : words);
+	if (!rc && more)
+		buf_adds(more, words + 2);
 	return rc ? rc : take_fd(&fd);
 }

@@ -24,12 +24,15 @@
 #include "net.h"
 #include "process.h"
 
-#define HELLO_MS  10000 /* a running tool daemon answers at once; this is for a machine that swaps */
-#define END_MS	  10000 /* from the request to end itself to SIGKILL */
-#define GONE_MS	  30000 /* all that was inside has ended, on a machine that swaps */
-#define COPY_MS	  1800000
-#define CANCEL_MS 50
-#define PROBE	  "probe" /* folder in which is tried out what can be mounted */
+#define HELLO_MS      10000 /* a running tool daemon answers at once; this is for a machine that swaps */
+#define END_MS	      10000 /* from the request to end itself to SIGKILL */
+#define ENDING_MS     200
+#define GONE_MS	      30000 /* all that was inside has ended, on a machine that swaps */
+#define COPY_MS	      1800000
+#define CANCEL_MS     50
+#define PROBE	      "probe" /* folder in which is tried out what can be mounted */
+#define PAUSE_MS      2000
+#define PAUSE_LOOK_MS 10
 
 struct place {
 	char *folder, *root, *kind, *image, *lock, *pid, *log, *net, *turn, *socket;
@@ -153,7 +156,43 @@ static enum sandbox_state state(const struct paths *paths, int64_t id)
 	CLEAN_PLACE struct place p = place(paths, id);
 	if (!file_exists(p.root))
 		return SANDBOX_NONE;
-	return runs(&p) ? SANDBOX_RUNNING : SANDBOX_DOWN;
+	if (!process_alive(p.pid))
+		return SANDBOX_DOWN;
+	CLEAN_BUF struct buf how = BUF_INIT;
+	CLEAN_FD int fd = box_request(p.socket, BOX_STATUS "\n", HELLO_MS, &how, NULL);
+	if (fd == -ENOTCONN)
+		return SANDBOX_DOWN;
+	return !strcmp(buf_str(&how), " paused") ? SANDBOX_PAUSED : SANDBOX_RUNNING;
+}
+
+/* The keeper refuses while somebody is connected. A connection that was closed on this side may be open inside for a
+ * moment longer, so it is asked again for a while. */
+static int pause_box(const struct paths *paths, int64_t id, struct err *err)
+{
+	CLEAN_PLACE struct place p = place(paths, id);
+	for (int64_t end = clock_mono_ms() + PAUSE_MS;; clock_sleep_ms(PAUSE_LOOK_MS)) {
+		struct err why = ERR_INIT;
+		CLEAN_FD int fd = box_request(p.socket, BOX_PAUSE "\n", HELLO_MS, NULL, &why);
+		if (fd >= 0)
+			return 0;
+		bool busy = fd == -EIO && !strncmp(why.text, BOX_BUSY, strlen(BOX_BUSY));
+		if (fd == -EIO && !busy) /* one of an older program knows nothing of it */
+			return err_set(err, EOPNOTSUPP,
+				       "an older berthfs has started this container: it cannot be paused before it was "
+				       "down once (%s)",
+				       why.text);
+		if (!busy || clock_mono_ms() >= end)
+			return err_set(err, busy ? EBUSY : -fd, "%s", busy ? why.text + strlen(BOX_BUSY) : why.text);
+	}
+}
+
+/* Whatever connects lets it go on. */
+static int resume_box(const struct paths *paths, int64_t id, struct err *err)
+{
+	struct env *env = NULL;
+	int rc = env_open_within(paths, id, HELLO_MS, NULL, &env, err);
+	env_close(env);
+	return rc;
 }
 
 /* ---- making ---- */
@@ -392,7 +431,9 @@ static int end_processes(const struct paths *paths, int64_t id, const struct pla
 	bool ended = gone(p, env ? END_MS : 0);
 	env_close(env);
 	pid_t pid = ended ? 0 : process_alive(p->pid);
-	if (pid)
+	if (pid && !kill(pid, SIGTERM)) /* it removes what it has made elsewhere */
+		ended = gone(p, END_MS);
+	if (pid && !ended && process_alive(p->pid) == pid)
 		kill(pid, SIGKILL); /* the rest dies with it */
 	if (!ended && !gone(p, GONE_MS))
 		return err_set(err, EBUSY, "the container %lld does not end", (long long)id);
@@ -422,6 +463,21 @@ static int greets(const struct sandbox_spec *spec, const struct place *p, struct
 					     : rc;
 }
 
+/* One that was ending just then, be it slowly, is started anew; one that only was too busy answers the next time. */
+static int take_over(const struct sandbox_spec *spec, const struct place *p, struct err *err)
+{
+	int64_t end = clock_mono_ms() + GONE_MS;
+	int rc = greets(spec, p, err);
+	while (rc == -ENOTCONN && !cancelled(spec) && clock_mono_ms() < end) {
+		if (gone(p, ENDING_MS)) {
+			rc = begin(spec, p, err);
+			return rc ? rc : greets(spec, p, err);
+		}
+		rc = greets(spec, p, err);
+	}
+	return rc;
+}
+
 static int up(const struct sandbox_spec *spec, struct err *err)
 {
 	CLEAN_PLACE struct place p = place(spec->paths, spec->id);
@@ -433,14 +489,10 @@ static int up(const struct sandbox_spec *spec, struct err *err)
 	if (!rc && (!file_exists(p.root) || !file_exists(p.kind))) /* older programs tried out mounts in root/ itself */
 		rc = create(spec, &p, err);
 	rc = rc ? rc : net_note(p.net, spec->net, err);
-	bool ran = !rc && runs(&p);
-	rc = rc || ran ? rc : begin(spec, &p, err);
-	rc = rc ? rc : greets(spec, &p, err);
-	if (rc == -ENOTCONN && ran && !runs(&p)) { /* it was ending just then */
-		rc = begin(spec, &p, err);
-		rc = rc ? rc : greets(spec, &p, err);
-	}
-	return rc;
+	if (rc || runs(&p))
+		return rc ? rc : take_over(spec, &p, err);
+	rc = begin(spec, &p, err);
+	return rc ? rc : greets(spec, &p, err);
 }
 
 /* ---- ending ---- */
@@ -517,20 +569,28 @@ static int save(const struct paths *paths, int64_t id, const char *folder, bool 
 
 static void describe(const struct paths *paths, int64_t id, enum sandbox_state s, char out[64])
 {
-	static const char *const words[] = {"container none", "container down", "container running"};
+	static const char *const words[] = {"container none", "container down", "container running",
+					    "container paused"};
 	snprintf(out, 64, "%s", words[s]);
 }
 
 static int ssh(const struct paths *paths, int64_t id, struct err *err)
 {
 	CLEAN_FREE char *socket = sandbox_socket(paths, id);
-	return box_request(socket, "ssh\n", HELLO_MS, err);
+	int fd = box_request(socket, BOX_SSH "\n", HELLO_MS, NULL, err);
+	return fd == -ETIMEDOUT
+		       ? err_set(err, ETIMEDOUT,
+				 "the container does not answer; if an older berthfs has started it, `down` in its ctl "
+				 "helps")
+		       : fd;
 }
 
 const struct driver driver_container = {.kind = "container",
 					.possible = possible,
 					.up = up,
 					.state = state,
+					.pause = pause_box,
+					.resume = resume_box,
 					.down = down,
 					.destroy = destroy,
 					.copy = copy,

@@ -1,6 +1,6 @@
-/* The tool daemon inside of a container: PID 1 of its namespace, which bubblewrap has made. The socket that it serves
- * was opened outside and is inherited; the one that listens for the gateway's clients is made here and handed out to
- * the keeper. Main thread: accept loop. Must never leave a descriptor to a job. */
+/* The tool daemon inside of a container: PID 1 of its namespace, which bubblewrap has made. Its connections come from
+ * the keeper, which listens outside; the socket that listens for the gateway's clients is made here and handed out to
+ * the keeper. Main thread: what the keeper says. Must never leave a descriptor to a job. */
 #include "box.h"
 
 #include <arpa/inet.h>
@@ -26,15 +26,17 @@
 #include "sandbox/box.h"
 #include "sandbox/net.h"
 #include "ssh.h"
+#include "still.h"
 #include "tools.h"
 
 #define JOBS "/var/lib/berthfs/jobs"
 
 struct box {
-	int listen, keeper, lock;
+	int door, keeper, lock;
 	int stop;   /* eventfd */
 	bool alone; /* nobody measures the disk any more */
 	struct tools *tools;
+	struct still still;
 };
 
 static void on_shutdown(void *arg)
@@ -48,7 +50,7 @@ static void on_shutdown(void *arg)
 static void close_others(const struct box *b)
 {
 	for (int fd = 3; fd < 1024; fd++)
-		if (fd != b->listen && fd != b->keeper && fd != b->lock)
+		if (fd != b->door && fd != b->keeper && fd != b->lock)
 			close(fd);
 		else
 			fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -151,10 +153,52 @@ static void hear_keeper(struct box *b)
 		jobs_disk(tools_jobs(b->tools), strcmp(word, BOX_ROOM) != 0, !strcmp(word, BOX_FULL));
 }
 
+/* A connection, or -1. */
+static int descriptor(struct msghdr *m)
+{
+	int fd = -1;
+	struct cmsghdr *c = CMSG_FIRSTHDR(m);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
+		memcpy(&fd, CMSG_DATA(c), sizeof fd);
+	return fd;
+}
+
+static void count(struct box *b, const char *number, bool stop)
+{
+	char words[48];
+	int n = tools_connections(b->tools);
+	if (stop && !n)
+		still_stop(&b->still);
+	snprintf(words, sizeof words, "%.20s %d", number, n);
+	send(b->door, words, strlen(words), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Who comes, and whether all has to stand still. False: the keeper has ended. */
+static bool hear_door(struct box *b)
+{
+	char text[32], room[CMSG_SPACE(sizeof(int))];
+	struct iovec io = {text, sizeof text - 1};
+	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	ssize_t n = recvmsg(b->door, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR;
+	CLEAN_FD int fd = descriptor(&m);
+	text[n] = 0;
+	if (!strncmp(text, BOX_COUNT " ", sizeof BOX_COUNT))
+		count(b, text + sizeof BOX_COUNT, false);
+	else if (!strncmp(text, BOX_STOP " ", sizeof BOX_STOP))
+		count(b, text + sizeof BOX_STOP, true);
+	else if (!strcmp(text, BOX_GO))
+		still_go(&b->still);
+	else if (fd >= 0)
+		tools_serve(b->tools, take_fd(&fd), strcmp(text, BOX_SSH) ? TOOLS_GREET : TOOLS_SSH);
+	return n > 0;
+}
+
 static void serve(struct box *b)
 {
 	for (;;) {
-		struct pollfd p[3] = {{.fd = b->listen, .events = POLLIN},
+		struct pollfd p[3] = {{.fd = b->door, .events = POLLIN},
 				      {.fd = b->stop, .events = POLLIN},
 				      {.fd = b->alone ? -1 : b->keeper, .events = POLLIN}};
 		if (poll(p, 3, -1) < 0 && errno != EINTR)
@@ -163,9 +207,8 @@ static void serve(struct box *b)
 			return;
 		if (p[2].revents)
 			hear_keeper(b);
-		int fd = p[0].revents ? accept4(b->listen, NULL, NULL, SOCK_CLOEXEC) : -1;
-		if (fd >= 0)
-			tools_serve(b->tools, fd, true);
+		if (p[0].revents && !hear_door(b))
+			return;
 	}
 }
 
@@ -174,7 +217,7 @@ int box_main(int argc, char **argv)
 	struct err err = ERR_INIT;
 	if (argc != 8)
 		return 64;
-	struct box b = {.listen = atoi(argv[2]), .keeper = atoi(argv[3]), .lock = atoi(argv[4]), .stop = -1};
+	struct box b = {.door = atoi(argv[2]), .keeper = atoi(argv[3]), .lock = atoi(argv[4]), .stop = -1};
 	umask(022);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);

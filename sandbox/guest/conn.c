@@ -12,6 +12,8 @@
 #include "backend/base/fd.h"
 #include "relay.h"
 
+#define HELLO_LINE "tool\n"
+
 static void flush(struct conn *c)
 {
 	if (fd_write_full(c->fd, c->out.b.p, c->out.b.n))
@@ -109,7 +111,7 @@ bool conn_wait(struct conn *c, uint32_t id, int event, int ms)
 	}
 }
 
-/* A server of its own for this connection, which is ssh's from here to its end. */
+/* A server of its own for this connection, which is ssh's from here to its end. The answer comes first. */
 static void serve_ssh(struct conn *c)
 {
 	static const char no[] = "error there is no ssh server in there, or it has no key yet\n";
@@ -120,39 +122,33 @@ static void serve_ssh(struct conn *c)
 		relay_pair(c->fd, server);
 }
 
-/* The line that names the service, byte by byte: what follows belongs to that. */
-static bool read_service(struct conn *c, char *word, size_t max)
+/* The line that names the service; later bytes belong to the frames. */
+static bool greeted(struct conn *c)
 {
-	for (size_t n = 0; n < max; n++) {
-		if (fd_read_full(c->fd, &word[n], 1))
-			return false;
-		if (word[n] == '\n') {
-			word[n] = 0;
-			return true;
-		}
-	}
+	char line[sizeof HELLO_LINE - 1];
+	if (fd_read_full(c->fd, line, sizeof line))
+		return false;
+	if (!memcmp(line, HELLO_LINE, sizeof line))
+		return !fd_write_full(c->fd, "ok\n", 3);
+	static const char no[] = "error only \"tool\" is served here\n";
+	fd_write_full(c->fd, no, sizeof no - 1);
 	return false;
 }
 
 /* True: frames follow. */
-static bool greeted(struct conn *c)
+static bool begun(struct conn *c, enum tools_how how)
 {
-	static const char no[] = "error only \"tool\" is served here\n";
-	char word[8];
-	if (!read_service(c, word, sizeof word))
-		return false;
-	if (!strcmp(word, "tool"))
-		return !fd_write_full(c->fd, "ok\n", 3);
-	if (!strcmp(word, "ssh") && c->config->ssh)
-		serve_ssh(c);
-	else
-		fd_write_full(c->fd, no, sizeof no - 1);
-	return false;
+	switch (how) {
+	case TOOLS_LINE: return greeted(c);
+	case TOOLS_GREET: return !fd_write_full(c->fd, "ok\n", 3);
+	case TOOLS_SSH: serve_ssh(c); return false;
+	default: return true;
+	}
 }
 
-void conn_serve(struct conn *c, bool greet)
+void conn_serve(struct conn *c, enum tools_how how)
 {
-	c->ended = greet && !greeted(c);
+	c->ended = !begun(c, how);
 	while (!c->ended && !c->shutdown) {
 		struct wire_msg m;
 		int rc = wire_next(&c->in, &m);

@@ -21,9 +21,8 @@ struct conn {
 	struct buf data; /* payload of the answer */
 };
 
-/* Serves until the peer leaves or shutdown is asked for. greet: a line comes first that says
- * what for, "tool" or "ssh". Closes fd. */
-void conn_serve(struct conn *c, bool greet);
+/* Serves until the peer leaves or shutdown is asked for. Closes fd. */
+void conn_serve(struct conn *c, enum tools_how how);
 
 /* ops.c: the table of requests. An op adds its fields to c->out and its payload to c->data, or fails. */
 int ops_run(struct conn *c, const struct wire_msg *m, struct err *err);

@@ -92,7 +92,7 @@ static int on_accept(void *arg, const char *kind)
 		return -EPROTONOSUPPORT;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s))
 		return -errno;
-	int rc = tools_serve(init->tools, s[1], false);
+	int rc = tools_serve(init->tools, s[1], TOOLS_FRAMES);
 	if (rc)
 		close(s[0]);
 	return rc ? rc : s[0];

@@ -23,7 +23,7 @@ struct tools {
 
 struct start {
 	struct conn conn;
-	bool greet;
+	enum tools_how how;
 };
 
 int tools_new(const struct tools_config *config, struct tools **out, struct err *err)
@@ -42,7 +42,7 @@ static void *serve(void *arg)
 {
 	struct start *s = arg;
 	struct tools *t = s->conn.tools;
-	conn_serve(&s->conn, s->greet);
+	conn_serve(&s->conn, s->how);
 	bool shutdown = s->conn.shutdown;
 	free(s);
 	atomic_fetch_sub(&t->conns, 1);
@@ -51,7 +51,7 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-int tools_serve(struct tools *t, int fd, bool greet)
+int tools_serve(struct tools *t, int fd, enum tools_how how)
 {
 	if (atomic_fetch_add(&t->conns, 1) >= CONNS_MAX) {
 		atomic_fetch_sub(&t->conns, 1);
@@ -59,7 +59,7 @@ int tools_serve(struct tools *t, int fd, bool greet)
 		return -EMFILE;
 	}
 	struct start *s = xcalloc(1, sizeof *s);
-	s->greet = greet;
+	s->how = how;
 	s->conn = (struct conn){
 		.tools = t, .config = &t->config, .jobs = t->jobs, .protect = t->protect, .fd = fd, .put = PUT_INIT};
 	pthread_attr_t attr;
@@ -75,6 +75,11 @@ int tools_serve(struct tools *t, int fd, bool greet)
 		free(s);
 	}
 	return rc;
+}
+
+int tools_connections(struct tools *t)
+{
+	return atomic_load(&t->conns);
 }
 
 struct jobs *tools_jobs(struct tools *t)

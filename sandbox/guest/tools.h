@@ -28,9 +28,15 @@ struct tools;
 
 /* Strings are copied. There is no tools_free(): a tool daemon lives as long as its process. */
 int tools_new(const struct tools_config *config, struct tools **out, struct err *err);
-/* Serves a connection on a thread of its own; fd (a socket) belongs to it. greet: a line comes first that
- * says what for: "tool", or "ssh". */
-int tools_serve(struct tools *t, int fd, bool greet);
+enum tools_how {
+	TOOLS_FRAMES, /* frames at once */
+	TOOLS_LINE,   /* the line "tool" comes first, and is answered */
+	TOOLS_GREET,  /* that has come, and is answered */
+	TOOLS_SSH,    /* it goes to an ssh server; answered once that is there, or with words */
+};
+/* Serves a connection on a thread of its own; fd (a socket) belongs to it. */
+int tools_serve(struct tools *t, int fd, enum tools_how how);
+int tools_connections(struct tools *t); /* how many are open */
 struct jobs *tools_jobs(struct tools *t);
 void tools_close(struct tools *t); /* what ends from here on was ended by the sandbox going down */
 void tools_stop(struct tools *t);  /* ends all jobs; returns when their ends are on disk */

@@ -172,7 +172,7 @@ static void serve(struct daemon *d)
 		if (p[1].revents || p[2].revents)
 			break;
 		int fd = p[0].revents ? accept4(d->listen, NULL, NULL, SOCK_CLOEXEC) : -1;
-		if (fd >= 0 && tools_serve(d->tools, fd, true))
+		if (fd >= 0 && tools_serve(d->tools, fd, TOOLS_LINE))
 			log_warn("a connection was refused: too many are open");
 	}
 	unlink(d->socket);

@@ -4,7 +4,8 @@
  *
  *	boxctl up KIND ID [SOCKET]          boxctl environ KIND ID KEY=VALUE...
  *	boxctl run KIND ID SCRIPT           its output, its exit code
- *	boxctl url KIND ID                  boxctl put KIND ID FILE PATH        boxctl destroy KIND ID */
+ *	boxctl url KIND ID                  boxctl put KIND ID FILE PATH        boxctl destroy KIND ID
+ *	boxctl state KIND ID                boxctl pause KIND ID                boxctl resume KIND ID */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,14 @@ static int inside(const struct paths *p, const char *verb, const char *kind, int
 	return rc;
 }
 
+static int tell_state(const struct paths *p, const char *kind, int64_t id)
+{
+	char line[64];
+	sandbox_describe(p, kind, id, sandbox_state(p, kind, id), line);
+	puts(line);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct paths p;
@@ -73,6 +82,9 @@ int main(int argc, char **argv)
 				    .boot_timeout_ms = 120000,
 				    .progress = say};
 	int rc = !strcmp(verb, "up")	    ? sandbox_up(&spec, &err)
+		 : !strcmp(verb, "state")   ? tell_state(&p, kind, id)
+		 : !strcmp(verb, "pause")   ? sandbox_pause(&p, kind, id, &err)
+		 : !strcmp(verb, "resume")  ? sandbox_resume(&p, kind, id, &err)
 		 : !strcmp(verb, "destroy") ? sandbox_destroy(&p, kind, id, &err)
 					    : inside(&p, verb, kind, id, argv + 4, &err);
 	if (rc < 0)
