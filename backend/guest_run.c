@@ -37,6 +37,7 @@ struct guest {
 	struct buf said;
 	struct buf fault; /* what it said last of a failure, "" after a text */
 	bool talked;	  /* its conversation was there, or has begun */
+	bool heard;	  /* it has said or done anything */
 	char *job;
 	int64_t taken_ms; /* CLOCK_MONOTONIC of the last commit */
 	session_fn *final;
@@ -235,6 +236,7 @@ static void note_faults(struct guest *g, size_t from)
 			if (e->what == GUEST_FAULT)
 				buf_adds(&g->fault, e->text);
 			g->talked = g->talked || e->what == GUEST_TALK;
+			g->heard = g->heard || e->what != GUEST_NOTE;
 		}
 }
 
@@ -344,12 +346,14 @@ static void own_words(struct guest *g, struct buf *out)
 		buf_addf(out, ": %s", one);
 }
 
-/* NULL: it has done its work. malloc'd. */
+/* NULL: it has done its work. malloc'd. A known agent begins with an event whatever it does: one that ends well without
+ * any has not looked at the prompt (pi does so when its conversation belongs to another folder). */
 static char *failure(struct guest *g, const struct env_job *job)
 {
 	CLEAN_BUF struct buf b = BUF_INIT;
 	const char *name = g->kind->name ? g->kind->name : "the agent's command";
-	if (job->state == ENV_JOB_EXITED && !job->exit_code && !job->killed && !g->fault.n)
+	bool silent = g->kind->name && !g->heard;
+	if (job->state == ENV_JOB_EXITED && !job->exit_code && !job->killed && !g->fault.n && !silent)
 		return NULL;
 	if (job->overflow)
 		buf_addf(&b, "%s was ended: its output grew too large", name);
@@ -362,7 +366,7 @@ static char *failure(struct guest *g, const struct env_job *job)
 	else if (job->exit_code)
 		buf_addf(&b, "%s has ended with exit code %d", name, job->exit_code);
 	else
-		buf_addf(&b, "%s has failed", name);
+		buf_addf(&b, silent ? "%s has ended without a word of the prompt" : "%s has failed", name);
 	if (job->exit_code != 127 || !g->kind->name)
 		own_words(g, &b);
 	return buf_take(&b);
@@ -439,6 +443,7 @@ int guest_run(struct worker *w, session_fn *final, enum turn_end *end, struct er
 				  .run = &p.run,
 				  .kind = guest_kind(p.run.agent),
 				  .talked = p.run.offset > 0,
+				  .heard = p.run.offset > 0,
 				  .final = final};
 		g.job = xasprintf("s%" PRId64 ".a%" PRId64, w->id, p.run.n);
 		guest_reader_init(&g.reader, g.kind->format, p.run.offset);

@@ -14,6 +14,7 @@ cat >"$T/bin/claude" <<'END2'
 #!/bin/bash
 prompt=$(cat)
 talk=talk-$RANDOM-$RANDOM-$$
+[ -e "$SILENT" ] && { echo Aborted; exit 0; }
 [[ " $* " == *" --resume "* ]] && { talk=${!#}; [ -e "$HOME/$talk" ] || { echo "No conversation found" >&2; exit 1; }; }
 echo '{"type":"system","subtype":"init","session_id":"'$talk'"}'
 tail -n 1 <<<"$prompt" >>"$HOME/$talk"
@@ -24,7 +25,7 @@ said=$(paste -sd ' ' "$HOME/$talk")
 echo '{"type":"assistant","message":{"content":[{"type":"text","text":"'$said'"}]}}'
 echo '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"usage":{"input_tokens":100,"output_tokens":10}}'
 END2
-sed -i "s,\"\$HOLD\",\"$T/hold\"," "$T/bin/claude" # variables of the daemon do not reach the sandbox
+sed -i "s,\"\$HOLD\",\"$T/hold\",;s,\"\$SILENT\",\"$T/silent\"," "$T/bin/claude" # variables of the daemon do not reach the sandbox
 chmod +x "$T/bin/claude"
 
 new() { (cd "$P" && printf -- '---\nagent: claude\n---\n%s\n' "$2" >"$S/new/$1"); }
@@ -76,6 +77,15 @@ contains "a failure" "$(cat "$S/f/status")" "it went wrong here"
 ctl f "restore 1"
 if grep -q failed "$S/f/status"; then not_ok "a restore ends the failure"; else ok "a restore ends the failure"; fi
 tells f two "one two"
+
+# ---- one that ends well and has not looked at its prompt has answered nothing: the prompt is kept for a retry
+new n one && idle n
+touch "$T/silent"
+echo three >>"$S/n/input" && idle n 2>/dev/null
+contains "an agent that is silent" "$(cat "$S/n/status")" "claude has ended without a word of the prompt"
+rm "$T/silent"
+ctl n retry
+answer_is n three "a retry asks it again"
 
 # ---- another session begins as it
 from t s six && idle t
