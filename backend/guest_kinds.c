@@ -11,6 +11,7 @@
 
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
+#include "gateway/gateway.h"
 
 #define WINDOW_GUESS 128000 /* tokens of a model whose window nobody told */
 #define ANSWER_GUESS 16000
@@ -70,6 +71,8 @@ static void claude_environ(const struct guest_start *s, struct guest_words *pair
 	guest_words_add(pairs, "IS_SANDBOX=1");
 	for (size_t i = 0; i < ARRAY_LEN(models); i++)
 		guest_words_add(pairs, "%s=%s", models[i], s->m->id);
+	if (*s->provider)
+		guest_words_add(pairs, "ANTHROPIC_CUSTOM_HEADERS=" GATE_PROVIDER ": %s", s->provider);
 }
 
 /* ---- OpenCode ---- */
@@ -90,22 +93,29 @@ static int64_t else_of(int64_t n, int64_t otherwise)
 	return n > 0 ? n : otherwise;
 }
 
+/* Which of the policy's providers it asks, as a member and a comma. malloc'd. */
+static char *fields_json(const struct guest_start *s)
+{
+	return *s->provider ? xasprintf("\"headers\":{\"" GATE_PROVIDER "\":\"%s\"},", s->provider) : xstrdup("");
+}
+
 static void opencode_environ(const struct guest_start *s, struct guest_words *pairs)
 {
 	bool anthropic = !strcmp(s->m->provider.kind, "anthropic"), chat = !strcmp(s->m->provider.kind, "openai");
 	CLEAN_BUF struct buf b = BUF_INIT;
 	CLEAN_BUF struct buf id = BUF_INIT;
+	CLEAN_FREE char *fields = fields_json(s);
 	json_quote(&id, s->m->id, strlen(s->m->id));
 	buf_addf(&b,
 		 "{\"autoupdate\":false,\"share\":\"disabled\",\"permission\":{\"*\":\"allow\"},\"small_model\":"
 		 "\"berthfs/%.*s,\"provider\":{\"berthfs\":{\"name\":\"berthfs\",\"npm\":\"%s\",\"options\":{"
-		 "\"baseURL\":\"%s/v1\",\"apiKey\":\"{env:%s}\"},\"models\":{%s:{\"name\":%s,\"tool_call\":true,"
+		 "\"baseURL\":\"%s/v1\",%s\"apiKey\":\"{env:%s}\"},\"models\":{%s:{\"name\":%s,\"tool_call\":true,"
 		 "\"limit\":{\"context\":%" PRId64 ",\"output\":%" PRId64 "}}}}}}",
 		 (int)id.n - 1, buf_str(&id) + 1,
 		 anthropic ? "@ai-sdk/anthropic"
 		 : chat	   ? "@ai-sdk/openai-compatible"
 			   : "@ai-sdk/openai",
-		 s->url, anthropic ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY", buf_str(&id), buf_str(&id),
+		 s->url, fields, anthropic ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY", buf_str(&id), buf_str(&id),
 		 else_of(s->m->window, WINDOW_GUESS), else_of(s->m->max_output, ANSWER_GUESS));
 	guest_words_add(pairs, "OPENCODE_CONFIG_CONTENT=%s", buf_str(&b));
 	guest_words_add(pairs, "OPENCODE_DISABLE_MODELS_FETCH=1");
@@ -133,8 +143,9 @@ static void codex_argv(const struct guest_start *s, struct guest_words *argv)
 	guest_words_add(argv, "-c");
 	guest_words_add(argv,
 			"model_providers.berthfs={name=\"berthfs\",base_url=\"%s/v1\",env_key=\"OPENAI_API_KEY\","
-			"wire_api=\"responses\"}",
-			s->url);
+			"wire_api=\"responses\"%s%s%s}",
+			s->url, *s->provider ? ",http_headers={\"" GATE_PROVIDER "\"=\"" : "", s->provider,
+			*s->provider ? "\"}" : "");
 	if (s->m->window) {
 		guest_words_add(argv, "-c");
 		guest_words_add(argv, "model_context_window=%" PRId64, s->m->window);
@@ -181,14 +192,15 @@ static void pi_models(const struct guest_start *s, struct buf *out)
 {
 	bool anthropic = !strcmp(s->m->provider.kind, "anthropic"), chat = !strcmp(s->m->provider.kind, "openai");
 	CLEAN_BUF struct buf id = BUF_INIT;
+	CLEAN_FREE char *fields = fields_json(s);
 	json_quote(&id, s->m->id, strlen(s->m->id));
 	buf_addf(out,
-		 "{\"providers\":{\"berthfs\":{\"baseUrl\":\"%s%s\",\"api\":\"%s\",\"apiKey\":\"%s\",\"models\":[{"
+		 "{\"providers\":{\"berthfs\":{\"baseUrl\":\"%s%s\",%s\"api\":\"%s\",\"apiKey\":\"%s\",\"models\":[{"
 		 "\"id\":%s,"
 		 "\"name\":%s,\"reasoning\":false,\"input\":[\"text\"%s],\"contextWindow\":%" PRId64
 		 ",\"maxTokens\":%" PRId64
 		 ",\"cost\":{\"input\":0,\"output\":0,\"cacheRead\":0,\"cacheWrite\":0}}]}}}\n",
-		 s->url, anthropic ? "" : "/v1",
+		 s->url, anthropic ? "" : "/v1", fields,
 		 anthropic ? "anthropic-messages"
 		 : chat	   ? "openai-completions"
 			   : "openai-responses",
@@ -211,6 +223,8 @@ static void command_environ(const struct guest_start *s, struct guest_words *pai
 	guest_words_add(pairs, "BERTHFS_PROMPT=%" PRId64, s->n);
 	if (s->m)
 		guest_words_add(pairs, "BERTHFS_MODEL=%s", s->m->id);
+	if (*s->provider)
+		guest_words_add(pairs, "BERTHFS_PROVIDER=%s", s->provider);
 }
 
 /* ---- the table ---- */

@@ -9,6 +9,7 @@ struct guest_start {
 	const char *url;	    /* of the gateway, as seen from inside; nothing follows the port */
 	const char *home;	    /* folder for tools' files inside the sandbox */
 	const struct model_info *m; /* NULL: a command, whatever the model */
+	const char *provider;	    /* the model's, by its name in the policy; "": there is no gateway */
 	const char *talk;	    /* its own conversation that goes on; "": a new one */
 	int64_t n;		    /* number of the prompt in the session, from 1 */
 	const char *command;	    /* of a plain command */

@@ -145,10 +145,10 @@ static char *path_of(const struct guest *g, const char *what)
 	return xasprintf("%s/" FOLDER "/%" PRId64 ".%s", env_home(g->w->env), g->run->n, what);
 }
 
-/* The gateway has to know the model's provider before the agent asks. */
-static int tell_gateway(struct guest *g, const struct config *c, const struct model_info *m, struct err *err)
+/* The gateway has to know the model's provider before the agent asks. name: what it is called there. */
+static int tell_gateway(struct guest *g, const struct config *c, const struct model_info *m, char name[PROVIDER_POLICY],
+			struct err *err)
 {
-	char name[PROVIDER_POLICY];
 	int rc = g->w->b->link ? gate_sandbox(g->w, err) : 0;
 	return rc || !g->w->b->link ? rc : providers_tell(g->w->b, c, &m->provider, name, err);
 }
@@ -200,12 +200,13 @@ static int launch(struct guest *g, const struct guest_start *s, struct err *err)
 static int start(struct guest *g, struct err *err)
 {
 	struct model_info m;
+	char provider[PROVIDER_POLICY] = "";
 	struct worker *w = g->w;
 	struct config *c = backend_config(w->b);
 	bool served = models_find(c, g->run->model, &m, NULL) == 0;
 	int rc = guest_check(c, g->run->agent, g->run->model, w->s->sandbox, w->s->setting[SETTING_APPROVALS], err);
 	if (!rc && served)
-		rc = tell_gateway(g, c, &m, err);
+		rc = tell_gateway(g, c, &m, provider, err);
 	config_put(c);
 	const char *url = env_gateway_url(w->env);
 	if (!rc && g->kind->name && !url)
@@ -213,6 +214,7 @@ static int start(struct guest *g, struct err *err)
 	struct guest_start s = {.url = url ? url : "",
 				.home = env_home(w->env),
 				.m = served ? &m : NULL,
+				.provider = provider,
 				.talk = g->run->talk,
 				.n = g->run->prompts,
 				.command = g->run->agent};

@@ -12,6 +12,7 @@
 #include "core.h"
 #include "format.h"
 #include "gate_link.h"
+#include "gateway/gateway.h"
 #include "model_http.h"
 #include "providers.h"
 
@@ -57,7 +58,7 @@ static bool is_done(void *arg)
 static struct curl_slist *headers(const struct format *f, const char *token, const char *provider)
 {
 	CLEAN_FREE char *auth = xasprintf(f->x_api_key ? "x-api-key: %s" : "Authorization: Bearer %s", token);
-	CLEAN_FREE char *to = xasprintf("berthfs-provider: %s", provider);
+	CLEAN_FREE char *to = xasprintf(GATE_PROVIDER ": %s", provider);
 	struct curl_slist *h = curl_slist_append(NULL, auth);
 	h = curl_slist_append(h, to);
 	h = curl_slist_append(h, "Content-Type: application/json");

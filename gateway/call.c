@@ -11,6 +11,7 @@
 #include "backend/base/clock.h"
 #include "backend/base/json.h"
 #include "backend/base/mem.h"
+#include "gateway.h"
 #include "gw.h"
 
 #define TOKENS_A_SECOND 250 /* that a model makes */
@@ -269,12 +270,14 @@ static void decide(struct call *k)
 	record_now(k->gw, r);
 }
 
-/* The daemon says which of the policy's providers it means: two may serve models of the same name. */
+/* The daemon and the agents that it starts say which of the policy's providers they mean: two may serve models of the
+ * same name. It is a choice among what the policy serves to this token anyway. */
 static int check_body(struct call *k, const struct http_reader *r, struct denial *d)
 {
 	char provider[80] = "";
-	if (k->token->kind == TOKEN_ENGINE)
-		http_field_copy(r, "berthfs-provider", provider, sizeof provider);
+	if (http_count(r, GATE_PROVIDER) &&
+	    (!http_field_copy(r, GATE_PROVIDER, provider, sizeof provider) || !*provider))
+		return deny(d, 400, "model", GATE_PROVIDER " has to be the name of one of the policy's providers");
 	return body_check_for(k->policy, k->ask.api, *provider ? provider : NULL, buf_str(&r->body), r->body.n, &k->ask,
 			      d);
 }

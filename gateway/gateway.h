@@ -11,6 +11,9 @@
 #include "backend/base/err.h"
 #include "backend/base/paths.h"
 
+/* A request's header: which of the policy's providers of that model is asked; without it the first one. */
+#define GATE_PROVIDER "berthfs-provider"
+
 struct gateway_options {
 	const char *listen; /* ADDRESS:PORT for the daemon's own tokens; or NULL */
 	bool sync_each;	    /* ledger.sync = each */

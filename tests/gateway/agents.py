@@ -269,6 +269,9 @@ def killed(name, brain, held):
 
 check("a mount", sh(BERTHFS, "mount", M).returncode == 0)
 write(M + "/gateway/keys/canary", CANARY)
+# Others that the policy lets serve models of these names, and that come first: their keys must not be used.
+write(M + "/gateway/keys/other", "sk-of-the-others")
+write(M + "/gateway/policy", "".join("provider other-%s %s %s key other\nmodel other-%s stub-*\n" % (k, k, up.url, k) for k in ("anthropic", "openai", "responses")) + read(M + "/gateway/policy"))
 if INSIDE:
     programs = serve_programs()
     write(M + "/gateway/policy", read(M + "/gateway/policy") + "egress registries programs.test:80\nmap programs.test 127.0.0.1:%d\n" % programs)

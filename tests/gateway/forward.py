@@ -56,6 +56,11 @@ refused("or in another sandbox", 403, "token.channel", "POST", "/v1/messages", s
 for path in ["/v1/files", "/v1/messages/", "/v1//messages", "/v1/./messages", "/v1/x/../messages", "/v1/%6dessages", "/v1/messages%2f", "/v1/messages;x", "/V1/messages",
              "/v1/messages/batches", "/v1/responses/input_tokens", "/v1/complete", "/", "/v1/messages%00", "/v1/messages."]:
     refused("path " + path, 403, "route", "POST", path, engine, message())
+for token, where, who in [(engine, S, "the daemon"), (sandbox, box, "a sandbox")]:
+    for names, status in [(["nobody"], 403), (["openai"], 403), (["x" * 200], 400), ([""], 400), (["anthropic", "openai"], 400)]:
+        refused("%s asks for the provider %s" % (who, " and ".join(names)), status, "model", "POST", "/v1/messages", token, message(), where=where,
+                headers=["berthfs-provider: " + n for n in names])
+    equal("or one that serves the model", call(where, "POST", "/v1/messages", token, message(), headers=["berthfs-provider: anthropic"]).status, 200)
 refused("another method", 403, "route", "GET", "/v1/messages", engine)
 refused("method override", 403, "route", "GET", "/v1/messages", engine, headers=["X-HTTP-Method-Override: POST"])
 refused("a query that is not listed", 403, "query", "POST", "/v1/messages?model=claude-x", engine, message())
