@@ -59,22 +59,6 @@ struct relay {
 
 /* ---- inside the jail ---- */
 
-static int hand_out(int fd, int sock)
-{
-	union {
-		char room[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} u = {{0}};
-	struct iovec v = {.iov_base = (char[]){'s'}, .iov_len = 1};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.room, .msg_controllen = sizeof u.room};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &sock, sizeof sock);
-	return sendmsg(fd, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
-}
-
 /* Makes the one address that there is, hands it out, and becomes the program. argv: "inner" PROGRAM ARGS... */
 static int inner(char **argv)
 {
@@ -82,7 +66,8 @@ static int inner(char **argv)
 				.sin_port = htons((uint16_t)strtol(CLAUDE_PROXY, NULL, 10)),
 				.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	CLEAN_FD int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (s < 0 || bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, PAIRS) || hand_out(PASS_FD, s)) {
+	if (s < 0 || bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, PAIRS) ||
+	    unix_send(PASS_FD, "s", 1, s, 0) != 1) {
 		perror("claude-jail: no network in the jail");
 		return EX_OSERR;
 	}
@@ -113,21 +98,10 @@ static void become(struct claude_args *a, int pass)
 
 static int take_listener(int fd)
 {
-	union {
-		char room[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} u;
 	char byte;
-	struct iovec v = {.iov_base = &byte, .iov_len = 1};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.room, .msg_controllen = sizeof u.room};
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	int sock = -1;
-	if (poll(&p, 1, PASS_MS) <= 0 || recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != 1)
-		return -1;
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&sock, CMSG_DATA(c), sizeof sock);
-	return sock;
+	return poll(&p, 1, PASS_MS) > 0 && unix_receive(fd, &byte, 1, &sock, 0) == 1 ? sock : -1;
 }
 
 /* The first line of the daemon's. */

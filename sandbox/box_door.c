@@ -71,19 +71,8 @@ static void answer_waiting(struct door *d, const char *words)
 /* Words, and a descriptor that goes along (or -1). */
 static bool tell(struct door *d, const char *words, int fd)
 {
-	char room[CMSG_SPACE(sizeof fd)] = {0};
-	struct iovec text = {(void *)(uintptr_t)words, strlen(words)};
-	struct msghdr m = {.msg_iov = &text, .msg_iovlen = 1};
-	if (fd >= 0) {
-		m.msg_control = room;
-		m.msg_controllen = sizeof room;
-		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof fd);
-		memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	}
-	return d->inside >= 0 && sendmsg(d->inside, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)text.iov_len;
+	size_t n = strlen(words);
+	return d->inside >= 0 && unix_send(d->inside, words, n, fd, MSG_DONTWAIT) == (ssize_t)n;
 }
 
 static int set_frozen(struct door *d, bool frozen)

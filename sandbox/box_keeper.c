@@ -173,9 +173,7 @@ static void become(struct box *b)
 /* What the program inside says first: its listening socket, or why there is none. */
 static int receive_net(struct box *b, int *fd, struct err *err)
 {
-	char text[sizeof err->text], room[CMSG_SPACE(sizeof *fd)];
-	struct iovec io = {text, sizeof text - 1};
-	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	char text[sizeof err->text];
 	struct pollfd p[2] = {{.fd = b->net, .events = POLLIN}, {.fd = b->signals, .events = POLLIN}};
 	int64_t end = clock_mono_ms() + READY_MS;
 	while (!(p[0].revents & (POLLIN | POLLHUP))) {
@@ -187,13 +185,10 @@ static int receive_net(struct box *b, int *fd, struct err *err)
 		if (p[1].revents && read(b->signals, &s, sizeof s) == sizeof s && s.ssi_signo == SIGTERM)
 			return err_set(err, ECANCELED, "told to end");
 	}
-	ssize_t n = recvmsg(b->net, &m, MSG_CMSG_CLOEXEC);
-	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+	ssize_t n = unix_receive(b->net, text, sizeof text - 1, fd, 0);
 	if (n <= 0)
 		return err_set(err, EIO, "bubblewrap does not start it");
 	text[n] = 0;
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof *fd))
-		memcpy(fd, CMSG_DATA(c), sizeof *fd);
 	return *fd >= 0 && !strcmp(text, BOX_READY) ? 0 : err_set(err, EIO, "%s", text);
 }
 

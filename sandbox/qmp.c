@@ -109,15 +109,9 @@ static ssize_t send_some(struct qmp *q)
 		q->pass_at -= n > 0 ? (size_t)n : 0;
 		return n;
 	}
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {.head = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))}};
-	struct iovec bytes = {q->out.p, q->out.n};
-	struct msghdr m = {
-		.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-	memcpy(CMSG_DATA(&control.head), &q->pass, sizeof q->pass);
-	ssize_t n = sendmsg(q->fd, &m, MSG_NOSIGNAL);
+	ssize_t n = unix_send(q->fd, q->out.p, q->out.n, q->pass, 0);
+	if (n < 0)
+		errno = (int)-n;
 	if (n > 0)
 		fd_close(&q->pass);
 	return n;

@@ -42,3 +42,9 @@ int unix_connect(const char *path, struct err *err);		 /* fd or -errno */
 /* The same without ever waiting: -EAGAIN if more wait to be accepted than the listener allows. Non-blocking. */
 int unix_connect_now(const char *path, struct err *err);
 int unix_peer(int fd, uid_t *uid, pid_t *pid); /* SO_PEERCRED */
+/* Bytes, and a descriptor that goes along with the first of them (pass -1: none; it stays the caller's). flags as of
+ * sendmsg(2); never SIGPIPE. Bytes sent, or -errno. */
+ssize_t unix_send(int fd, const void *p, size_t n, int pass, int flags);
+/* Bytes received, 0 at the end, or -errno. *pass: the descriptor that came along, the caller's and closed on exec, or
+ * -1. More than one never comes in: the kernel closes the others. flags as of recvmsg(2). */
+ssize_t unix_receive(int fd, void *p, size_t n, int *pass, int flags);

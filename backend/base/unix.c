@@ -89,3 +89,40 @@ int unix_peer(int fd, uid_t *uid, pid_t *pid)
 	*pid = c.pid;
 	return 0;
 }
+
+/* Room for one descriptor: a message with more is cut there. */
+union passing {
+	struct cmsghdr head;
+	char room[CMSG_SPACE(sizeof(int))];
+};
+
+ssize_t unix_send(int fd, const void *p, size_t n, int pass, int flags)
+{
+	union passing u = {
+		.head = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof pass)}};
+	struct iovec bytes = {(void *)(uintptr_t)p, n};
+	struct msghdr m = {.msg_iov = &bytes, .msg_iovlen = 1};
+	if (pass >= 0) {
+		m.msg_control = &u;
+		m.msg_controllen = CMSG_LEN(sizeof pass);
+		memcpy(CMSG_DATA(&u.head), &pass, sizeof pass);
+	}
+	ssize_t sent = sendmsg(fd, &m, flags | MSG_NOSIGNAL);
+	return sent < 0 ? -errno : sent;
+}
+
+ssize_t unix_receive(int fd, void *p, size_t n, int *pass, int flags)
+{
+	union passing u = {0};
+	struct iovec bytes = {p, n};
+	struct msghdr m = {
+		.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &u, .msg_controllen = CMSG_LEN(sizeof *pass)};
+	ssize_t got = recvmsg(fd, &m, flags | MSG_CMSG_CLOEXEC);
+	*pass = -1;
+	if (got < 0)
+		return -errno;
+	const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof *pass))
+		memcpy(pass, CMSG_DATA(c), sizeof *pass);
+	return got;
+}

@@ -101,19 +101,8 @@ static int net_listen(struct err *err)
 /* Words, and a descriptor that goes along (or -1). */
 static bool tell_keeper(struct box *b, const char *words, int fd)
 {
-	char room[CMSG_SPACE(sizeof fd)] = {0};
-	struct iovec text = {(void *)(uintptr_t)words, strlen(words)};
-	struct msghdr m = {.msg_iov = &text, .msg_iovlen = 1};
-	if (fd >= 0) {
-		m.msg_control = room;
-		m.msg_controllen = sizeof room;
-		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof fd);
-		memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	}
-	return sendmsg(b->keeper, &m, MSG_NOSIGNAL) == (ssize_t)text.iov_len;
+	size_t n = strlen(words);
+	return unix_send(b->keeper, words, n, fd, 0) == (ssize_t)n;
 }
 
 static int begin(struct box *b, struct err *err)
@@ -153,16 +142,6 @@ static void hear_keeper(struct box *b)
 		jobs_disk(tools_jobs(b->tools), strcmp(word, BOX_ROOM) != 0, !strcmp(word, BOX_FULL));
 }
 
-/* A connection, or -1. */
-static int descriptor(struct msghdr *m)
-{
-	int fd = -1;
-	struct cmsghdr *c = CMSG_FIRSTHDR(m);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
-		memcpy(&fd, CMSG_DATA(c), sizeof fd);
-	return fd;
-}
-
 static void count(struct box *b, const char *number, bool stop)
 {
 	char words[48];
@@ -176,13 +155,11 @@ static void count(struct box *b, const char *number, bool stop)
 /* Who comes, and whether all has to stand still. False: the keeper has ended. */
 static bool hear_door(struct box *b)
 {
-	char text[32], room[CMSG_SPACE(sizeof(int))];
-	struct iovec io = {text, sizeof text - 1};
-	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-	ssize_t n = recvmsg(b->door, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	char text[32];
+	CLEAN_FD int fd = -1;
+	ssize_t n = unix_receive(b->door, text, sizeof text - 1, &fd, MSG_DONTWAIT);
 	if (n < 0)
-		return errno == EAGAIN || errno == EINTR;
-	CLEAN_FD int fd = descriptor(&m);
+		return n == -EAGAIN || n == -EINTR;
 	text[n] = 0;
 	if (!strncmp(text, BOX_COUNT " ", sizeof BOX_COUNT))
 		count(b, text + sizeof BOX_COUNT, false);

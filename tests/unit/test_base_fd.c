@@ -374,6 +374,57 @@ TEST(descriptors)
 	CHECK_INT(fd_nonblock(-1), -EBADF);
 }
 
+static int open_descriptors(void)
+{
+	int n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	while (d && readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Two at once fit into the room that the kernel's alignment leaves for one. */
+static ssize_t send_two(int fd, const int *two)
+{
+	char room[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(8))) = {0};
+	struct iovec v = {(char[]){"2"}, 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(2 * sizeof(int))};
+	memcpy(CMSG_DATA(c), two, 2 * sizeof(int));
+	return sendmsg(fd, &m, 0);
+}
+
+TEST(descriptors_through_sockets)
+{
+	int s[2], p[2], got = -2;
+	char word[8] = "";
+	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s) && !pipe(p));
+	CHECK_INT(unix_send(s[0], "alone", 5, -1, 0), 5);
+	CHECK_INT(unix_receive(s[1], word, sizeof word, &got, MSG_DONTWAIT), 5);
+	CHECK(!memcmp(word, "alone", 5) && got == -1);
+	CHECK_INT(unix_send(s[0], "with", 4, p[1], 0), 4);
+	CHECK_INT(unix_receive(s[1], word, sizeof word, &got, MSG_DONTWAIT), 4);
+	CHECK(got >= 0 && got != p[1] && fcntl(got, F_GETFD) & FD_CLOEXEC);
+	CHECK(write(got, "x", 1) == 1 && read(p[0], word, 1) == 1);
+	fd_close(&got);
+
+	int before = open_descriptors();
+	CHECK_INT(send_two(s[0], p), 1);
+	CHECK_INT(unix_receive(s[1], word, sizeof word, &got, MSG_DONTWAIT), 1);
+	fd_close(&got);
+	CHECK_INT(open_descriptors(), before);
+	CHECK_INT(unix_receive(s[1], word, sizeof word, &got, MSG_DONTWAIT), -EAGAIN);
+	CHECK_INT(got, -1);
+	fd_close(&s[0]);
+	CHECK_INT(unix_receive(s[1], word, sizeof word, &got, 0), 0);
+	CHECK_INT(unix_send(s[1], "gone", 4, -1, 0), -EPIPE);
+	fd_close(&s[1]);
+	close(p[0]);
+	close(p[1]);
+}
+
 int run_tests(void);
 #define main run_tests
 CHECK_MAIN()
