@@ -34,7 +34,7 @@
 #include "sandbox.h"
 
 #define LOCK_WAIT_MS 5000  /* a container whose keeper was killed is gone within moments */
-#define METER_MS     1000  /* one that lives shorter is not started again */
+#define METER_MS     1000  /* one that is killed is followed by another, but not more often than that */
 #define READY_MS     30000 /* from bubblewrap's start to the tool daemon's first word, on a machine that swaps */
 
 struct options {
@@ -52,6 +52,7 @@ struct box {
 	struct door clients;
 	pid_t pid, meter;
 	int64_t meter_ms; /* when it was started */
+	bool meter_lacks; /* it was killed */
 };
 
 /* "--NAME VALUE" pairs, wherever they begin. */
@@ -290,20 +291,25 @@ static int start(struct box *b, struct buf *missing, struct err *err)
 /* ---- the rest of its life ---- */
 
 /* One that was killed, by whoever runs out of memory above all, is followed by another. By itself it ends with what is
- * inside. */
-static void look_after_meter(struct box *b)
+ * inside. *ms: how long may be waited for other things. */
+static void look_after_meter(struct box *b, int *ms)
 {
 	int status;
-	if (b->meter <= 0 || waitpid(b->meter, &status, WNOHANG) != b->meter)
+	if (b->meter > 0 && waitpid(b->meter, &status, WNOHANG) == b->meter) {
+		b->meter = 0;
+		b->meter_lacks = WIFSIGNALED(status);
+		if (b->meter_lacks)
+			log_warn("what measures its disk has ended by signal %d", WTERMSIG(status));
+	}
+	if (!b->meter_lacks)
 		return;
-	b->meter = 0;
-	if (!WIFSIGNALED(status))
+	int64_t left = b->meter_ms + METER_MS - clock_mono_ms();
+	if (left > 0) {
+		*ms = *ms < 0 || *ms > left ? (int)left : *ms;
 		return;
-	log_warn("what measures its disk has ended by signal %d", WTERMSIG(status));
-	if (clock_mono_ms() - b->meter_ms >= METER_MS)
-		start_meter(b);
-	else
-		fd_close(&b->net); /* the program inside hears of that, and takes the disk for no longer full */
+	}
+	b->meter_lacks = false;
+	start_meter(b);
 }
 
 static bool has_ended(const struct box *b)
@@ -322,7 +328,7 @@ static void run(struct box *b)
 		struct signalfd_siginfo s;
 		struct pollfd p[DOOR_CLIENTS + 3] = {{.fd = b->signals, .events = POLLIN}};
 		int ms = -1, n = door_poll(&b->clients, p + 1, &ms);
-		look_after_meter(b);
+		look_after_meter(b, &ms);
 		if (poll(p, (nfds_t)n + 1, ms) < 0)
 			continue;
 		door_work(&b->clients, p + 1, n);

@@ -34,6 +34,9 @@ check "something measures it" test -n "$first"
 kill -9 "$first"
 another() { now=$(meter) && [ -n "$now" ] && [ "$now" != "$first" ]; }
 check "another takes the place of one that is killed" within 60 another
+first=$(meter)
+kill -9 "$first" # at once again, before it has lived for long
+check "and another that of that one" within 60 another
 check "what runs goes on" goes_on
 out=$(inside 'mkdir closed; head -c 40000000 /dev/urandom >closed/c; chmod 000 closed; sleep 600')
 contains "what lies in closed folders counts" "$out" "the sandbox's disk is full"
