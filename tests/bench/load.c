@@ -255,16 +255,6 @@ static char *request(const char *token, bool stream)
 			 token, more ? more : "", strlen(body), body);
 }
 
-/* The kernel divides processors between sessions: this one takes what the others leave. */
-static void give_way(void)
-{
-	FILE *f = setsid() < 0 ? NULL : fopen("/proc/self/autogroup", "we");
-	if (!f)
-		return;
-	fputs("19", f);
-	fclose(f);
-}
-
 static int rate(int port, const char *token, int per_second, int conns, int seconds)
 {
 	struct epoll_event events[256];
@@ -274,7 +264,6 @@ static int rate(int port, const char *token, int per_second, int conns, int seco
 		peers[i].fd = dial(port);
 		watch(&peers[i]);
 	}
-	give_way();
 	int64_t start = clock_mono_us(), end = start + seconds * 1000000LL, due = start, late = 0;
 	int bad = 0, busy = 0;
 	while (clock_mono_us() < end || busy) {
