@@ -106,12 +106,10 @@ static int read_answer(int fd, struct buf *out, int64_t until, struct err *err)
 static int dial(const struct paths *p, struct err *err)
 {
 	CLEAN_FREE char *path = xasprintf("%s/gateway-control.sock", p->runtime);
-	uid_t uid;
-	pid_t pid;
 	CLEAN_FD int fd = unix_connect(path, NULL);
 	if (fd < 0)
 		return err_set(err, -fd, "the gateway does not run");
-	if (unix_peer(fd, &uid, &pid) || (uid != geteuid() && uid != 0))
+	if (!unix_peer_ours(fd))
 		return err_set(err, EPERM, "what listens at %s is not this user's", path);
 	return take_fd(&fd);
 }

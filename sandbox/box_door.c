@@ -188,38 +188,23 @@ static void obey(struct door *d, struct client *c)
 		answer(c, "error unknown request");
 }
 
-/* Byte by byte, since what follows the line is for whoever gets the connection. */
+/* What follows the line is for whoever gets the connection. */
 static void read_line(struct door *d, struct client *c)
 {
-	for (;;) {
-		char byte;
-		ssize_t n = recv(c->fd, &byte, 1, MSG_DONTWAIT);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return;
-		if (n <= 0 || c->n == LINE_MAX_BYTES) {
-			drop(c);
-			return;
-		}
-		if (byte == '\n') {
-			c->line[c->n] = 0;
-			obey(d, c);
-			return;
-		}
-		c->line[c->n++] = byte;
-	}
+	int rc = unix_line(c->fd, c->line, LINE_MAX_BYTES, &c->n);
+	if (rc > 0)
+		obey(d, c);
+	else if (rc < 0)
+		drop(c);
 }
 
 static void accept_all(struct door *d)
 {
 	while (d->count < DOOR_CLIENTS) {
 		CLEAN_FD int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
-		uid_t uid;
-		pid_t pid;
 		if (fd < 0)
 			return;
-		if (unix_peer(fd, &uid, &pid) || (uid != geteuid() && uid != 0))
+		if (!unix_peer_ours(fd))
 			continue;
 		struct client *c = xcalloc(1, sizeof *c);
 		c->fd = take_fd(&fd);

@@ -197,38 +197,23 @@ static void obey(struct keeper *k, struct client *c)
 	answer(k, c, "error unknown request", "", 0);
 }
 
-/* Byte by byte, since what follows the line belongs to the stream. */
+/* What follows the line belongs to the stream. */
 static void read_line(struct keeper *k, struct client *c)
 {
-	for (;;) {
-		char byte;
-		ssize_t n = recv(c->fd, &byte, 1, MSG_DONTWAIT);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return;
-		if (n <= 0 || c->n == LINE_MAX_BYTES) {
-			drop(k, c);
-			return;
-		}
-		if (byte == '\n') {
-			c->line[c->n] = 0;
-			obey(k, c);
-			return;
-		}
-		c->line[c->n++] = byte;
-	}
+	int rc = unix_line(c->fd, c->line, LINE_MAX_BYTES, &c->n);
+	if (rc > 0)
+		obey(k, c);
+	else if (rc < 0)
+		drop(k, c);
 }
 
 void clients_accept(struct keeper *k)
 {
 	while (k->client_count < CLIENTS_MAX) {
 		CLEAN_FD int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		uid_t uid;
-		pid_t pid;
 		if (fd < 0)
 			return;
-		if (unix_peer(fd, &uid, &pid) || (uid != geteuid() && uid != 0))
+		if (!unix_peer_ours(fd))
 			continue;
 		struct client *c = xcalloc(1, sizeof *c);
 		c->fd = take_fd(&fd);

@@ -134,6 +134,18 @@ start() {
 	DAEMON=$(daemon_pid)
 }
 stop() { timeout 60 "$BERTHFS" umount "$M"; }
+# keeper_says: the status line of the keeper of session 1's VM
+keeper_says() {
+	python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(b"status\n")
+data = b""
+while True:
+    more = s.recv(4096)
+    if not more: break
+    data += more
+print(data.decode().split("\n")[1])' "$T/run/berthfs/1.sock"
+}
 
 # use_vm: sessions get a VM of the base image in the user's cache (built if there is none; that takes minutes).
 use_vm() { use_image vm; }

@@ -42,6 +42,12 @@ int unix_connect(const char *path, struct err *err);		 /* fd or -errno */
 /* The same without ever waiting: -EAGAIN if more wait to be accepted than the listener allows. Non-blocking. */
 int unix_connect_now(const char *path, struct err *err);
 int unix_peer(int fd, uid_t *uid, pid_t *pid); /* SO_PEERCRED */
+bool unix_peer_ours(int fd);		       /* the other end is this user's, or root's */
+/* What has come of a line, without waiting, byte by byte: what follows it stays in the socket. line: room for max + 1
+ * bytes, of which fewer than max may be the line's; *n: those that are there. 1: it is whole, without its end; 0: there
+ * is more to come; -errno: an end
+ * (-EPIPE), or it is too long. */
+int unix_line(int fd, char *line, size_t max, size_t *n);
 /* Bytes, and a descriptor that goes along with the first of them (pass -1: none; it stays the caller's). flags as of
  * sendmsg(2); never SIGPIPE. Bytes sent, or -errno. */
 ssize_t unix_send(int fd, const void *p, size_t n, int pass, int flags);

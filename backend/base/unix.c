@@ -90,6 +90,32 @@ int unix_peer(int fd, uid_t *uid, pid_t *pid)
 	return 0;
 }
 
+bool unix_peer_ours(int fd)
+{
+	uid_t uid;
+	pid_t pid;
+	return !unix_peer(fd, &uid, &pid) && (uid == geteuid() || uid == 0);
+}
+
+int unix_line(int fd, char *line, size_t max, size_t *n)
+{
+	for (;;) {
+		char byte;
+		ssize_t got = recv(fd, &byte, 1, MSG_DONTWAIT);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return errno == EAGAIN ? 0 : -errno;
+		if (got == 0 || *n == max)
+			return got == 0 ? -EPIPE : -EMSGSIZE;
+		if (byte == '\n') {
+			line[*n] = 0;
+			return 1;
+		}
+		line[(*n)++] = byte;
+	}
+}
+
 /* Room for one descriptor: a message with more is cut there. */
 union passing {
 	struct cmsghdr head;

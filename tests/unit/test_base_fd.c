@@ -425,6 +425,29 @@ TEST(descriptors_through_sockets)
 	close(p[1]);
 }
 
+TEST(lines_that_come_in_pieces)
+{
+	int s[2];
+	char line[5] = "", rest[8];
+	size_t n = 0;
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s));
+	CHECK(unix_peer_ours(s[0]));
+	CHECK_INT(unix_line(s[1], line, 4, &n), 0);
+	CHECK_INT(fd_write_full(s[0], "a", 1), 0);
+	CHECK_INT(unix_line(s[1], line, 4, &n), 0);
+	CHECK_INT(fd_write_full(s[0], "bc\nmore", 7), 0);
+	CHECK_INT(unix_line(s[1], line, 4, &n), 1);
+	CHECK_STR(line, "abc");
+	CHECK(read(s[1], rest, sizeof rest) == 4 && !memcmp(rest, "more", 4));
+	n = 0;
+	CHECK_INT(fd_write_full(s[0], "abcd\n", 5), 0);
+	CHECK_INT(unix_line(s[1], line, 4, &n), -EMSGSIZE);
+	fd_close(&s[0]);
+	n = 0;
+	CHECK_INT(unix_line(s[1], line, 4, &n), -EPIPE);
+	fd_close(&s[1]);
+}
+
 int run_tests(void);
 #define main run_tests
 CHECK_MAIN()

@@ -8,18 +8,6 @@ echo "sandbox.allow-dir = yes" >>"$T/config/berthfs/config"
 start || exit 1
 session box || not_ok "a session"
 . "$(dirname "$0")/people.inc"
-# keeper_says: the status line of the VM's keeper
-keeper_says() {
-	python3 -c '
-import socket, sys
-s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(b"status\n")
-data = b""
-while True:
-    more = s.recv(4096)
-    if not more: break
-    data += more
-print(data.decode().split("\n")[1])' "$T/run/berthfs/1.sock"
-}
 
 # ---- plain ssh alone, then berthfs ssh
 people_ssh

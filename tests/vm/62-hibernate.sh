@@ -111,18 +111,7 @@ for point in revoked hibernated; do
 done
 
 # ---- killed while its memory is on the way there: QEMU stands still meanwhile
-keeper_phase() {
-	python3 -c '
-import socket, sys
-s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(b"status\n")
-data = b""
-while True:
-    more = s.recv(4096)
-    if not more: break
-    data += more
-print(data.decode().split("\n")[1].split()[0])' "$T/run/berthfs/1.sock" 2>/dev/null
-}
-saving() { [ "$(keeper_phase)" = saving ]; }
+saving() { [ "$(keeper_says 2>/dev/null | cut -d" " -f1)" = saving ]; }
 qemu=$(for pid in $(sandbox_pids); do tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q '^[^ ]*qemu-system' && echo "$pid"; done | head -n 1)
 echo pause >"$S/s/ctl"
 idle
