@@ -26,7 +26,7 @@ words=5 pause=0.05
 [[ $prompt == *slowly* ]] && words=40 pause=0.1
 for ((i = 1; i <= words; i++)); do
 	n=$(($(cat "$HOME/said" 2>/dev/null || echo 0) + 1))
-	echo $n >"$HOME/said"
+	echo $n >"$HOME/said.new" && mv "$HOME/said.new" "$HOME/said" # it may be killed at any time
 	echo '{"type":"assistant","message":{"content":[{"type":"text","text":"word '$n'"}]}}'
 	echo '{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t'$n'","name":"Bash","input":{"command":"c'$n'"}}]}}'
 	sleep $pause
