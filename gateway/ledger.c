@@ -176,7 +176,6 @@ int ledger_commit(struct ledger *l, struct ledger_record *list, bool asked, stru
 	if (rc)
 		return rc;
 	rc = still_ours(l, err);
-	ledger_room(l);
 	bool table = asked || ledger_pending_due(l) || dropping(l);
 	if (!rc && table)
 		rc = ledger_pending_write(l, err);
@@ -315,9 +314,8 @@ static bool free_for_caller(struct ledger *l)
 	bool empty = !l->in.head;
 	pthread_mutex_unlock(&l->in.lock);
 	return empty && !l->late && !l->shown.failing && !atomic_load(&l->sync_each) && !l->each &&
-	       atomic_load(&l->sync.pages) < LEDGER_WAL_PAGES && !checkpoint_due(l, false, CALLERS) &&
-	       !ledger_pending_due(l) && !dropping(l) && now >= l->slow_until &&
-	       (now >= l->shy_until || !atomic_load(&l->sync.syncing));
+	       !ledger_log_ripe(&l->sync) && !checkpoint_due(l, false, CALLERS) && !ledger_pending_due(l) &&
+	       !dropping(l) && now >= l->slow_until && (now >= l->shy_until || !atomic_load(&l->sync.busy));
 }
 
 bool ledger_write(struct ledger *l, struct ledger_record *list)
@@ -327,7 +325,7 @@ bool ledger_write(struct ledger *l, struct ledger_record *list)
 		return false;
 	if (free_for_caller(l)) {
 		int64_t from = clock_mono_us();
-		bool syncing = atomic_load(&l->sync.syncing);
+		bool busy = atomic_load(&l->sync.busy);
 		sqlite3_busy_timeout(l->db, 0);
 		l->caller = true;
 		written = !ledger_commit(l, list, false, NULL);
@@ -336,7 +334,7 @@ bool ledger_write(struct ledger *l, struct ledger_record *list)
 		int64_t took = clock_mono_us() - from;
 		if (took > SLOW_US)
 			l->slow_until = from / 1000 + SLOW_MS;
-		if (took > SHY_US && (syncing || atomic_load(&l->sync.syncing)))
+		if (took > SHY_US && (busy || atomic_load(&l->sync.busy)))
 			l->shy_until = from / 1000 + SHY_MS;
 		sqlite3_busy_timeout(l->db, LEDGER_BUSY_MS);
 		l->caller = false;

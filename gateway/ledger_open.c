@@ -14,13 +14,6 @@
 #include "backend/base/mem.h"
 #include "ledger_private.h"
 
-#define PAGE	   4096
-#define ROOM_FROM  128 /* pages of the log: before that little is written anyway */
-#define ROOM_AHEAD 512 /* that the file is longer */
-#define ROOM_LEAST 64  /* at least, while the disk is at it */
-#define ROOM_STEP  128 /* and that it grows by */
-#define ROOM_MAX   (LEDGER_WAL_PAGES + 1024)
-
 static const char schema[] = "CREATE TABLE IF NOT EXISTS records(seq INTEGER PRIMARY KEY, off INTEGER NOT NULL,"
 			     " line TEXT NOT NULL, hash TEXT NOT NULL, aside BLOB);"
 			     "CREATE TABLE IF NOT EXISTS open(seq INTEGER PRIMARY KEY);"
@@ -37,39 +30,18 @@ static const char *const sql[STATEMENTS] = {
 	[DROP] = "DELETE FROM records WHERE seq < ? AND seq < (SELECT min(seq) FROM records) + ?",
 };
 
-/* A commit has made the log so many pages long. The other thread copies it into the database, but all of it only when
- * no commit comes meanwhile: if none ever does, the rest is copied here, so that the log begins anew. All wait for the
- * disk then, so it is done for many pages at once. */
+/* A commit has made the log so many pages long. The second thread copies it into the database, but all of it only when
+ * no commit comes meanwhile: so the last few pages are copied here, and the log begins anew. */
 static int on_commit(void *arg, sqlite3 *db, const char *name, int pages)
 {
 	struct ledger *l = arg;
-	atomic_store(&l->sync.pages, pages);
-	if (pages >= LEDGER_WAL_PAGES && !l->caller)
-		sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+	int copied;
+	if (pages < atomic_exchange(&l->sync.pages, pages))
+		atomic_store(&l->sync.copied, 0);
+	if (!l->caller && ledger_log_ripe(&l->sync) &&
+	    !sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, &copied))
+		atomic_store(&l->sync.copied, copied);
 	return SQLITE_OK;
-}
-
-/* The log's file is longer than what is in it. Where it grows with each commit, the disk has to note that at each sync,
- * and commits wait for it meanwhile; so it is not made longer during one, as long as there is some room. */
-void ledger_room(struct ledger *l)
-{
-	static const char zeros[PAGE * 16];
-	sqlite3_file *f = NULL;
-	sqlite3_int64 size = 0;
-	int pages = atomic_load(&l->sync.pages), to = pages + ROOM_AHEAD + ROOM_STEP;
-	if (pages < ROOM_FROM || l->room >= ROOM_MAX ||
-	    l->room - pages >= (atomic_load(&l->sync.syncing) ? ROOM_LEAST : ROOM_AHEAD))
-		return;
-	sqlite3_int64 want = (sqlite3_int64)to * (PAGE + 24) + 32;
-	l->room = to; /* if there is none the log grows as it is written */
-	if (sqlite3_file_control(l->db, NULL, SQLITE_FCNTL_JOURNAL_POINTER, &f) || !f || !f->pMethods ||
-	    f->pMethods->xFileSize(f, &size))
-		return;
-	for (int n; size < want; size += n) {
-		n = want - size < (int)sizeof zeros ? (int)(want - size) : (int)sizeof zeros;
-		if (f->pMethods->xWrite(f, zeros, n, size))
-			return;
-	}
 }
 
 /* Earlier versions had no such column, and wrote their tables with each record. */

@@ -31,32 +31,39 @@ bool sign_check(const struct sign_key *k, const char *text, size_t n, const char
 void checkpoint_text(struct buf *out, const char *id, uint64_t size, const char *hash, char *root); /* root: 45 bytes */
 void hex_to_bytes(const char *hex, unsigned char *out, size_t n);
 
-/* ---- ledger_sync.c: a thread that syncs, moves old records to segments, and keeps the last checkpoint in a file ----
- */
+/* ---- beside the writer: ledger_sync.c has the thread that syncs, ledger_copy.c the one for what takes longer ---- */
 
 struct ledger_sync {
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool started, dirty, stop;
+	pthread_t syncer, copier;
+	pthread_mutex_t lock; /* guards what follows, up to checkpoint */
+	pthread_cond_t wake, more;
+	bool syncs, copies; /* the threads run */
+	bool dirty;
 	const char *dir;
 	uint64_t segment;
-	uint64_t from, to;	      /* records in the database */
-	char *checkpoint;	      /* text to be written to a file, or NULL */
-	atomic_bool syncing;	      /* the disk is at it: a write may have to wait */
+	uint64_t from, to; /* records in the database */
+	char *checkpoint;  /* text to be written to a file, or NULL */
+	atomic_bool stop;
+	atomic_int busy;	      /* threads that the disk is at work for: a write may have to wait */
 	atomic_int pages;	      /* of the log, as of the last commit */
-	int copied;		      /* of them, those that are in the database; the thread's */
+	atomic_int copied;	      /* of them, those that are in the database */
+	atomic_uint_fast64_t synced;  /* the last record that is known to be on the disk */
 	atomic_uint_fast64_t drop_to; /* the writer may delete records below it: they are in a segment */
 };
 int ledger_sync_start(struct ledger_sync *s, const char *dir, uint64_t segment, struct err *err);
 void ledger_sync_stop(struct ledger_sync *s);
 /* Records from..to are committed; checkpoint (or NULL) is the newest text. */
 void ledger_sync_note(struct ledger_sync *s, uint64_t from, uint64_t to, char *checkpoint);
+void ledger_sync_wait(struct ledger_sync *s, pthread_cond_t *cond,
+		      int ms);			   /* with the lock: so long, or until the end */
+bool ledger_copy_due(const struct ledger_sync *s); /* with the lock: there is something for the second thread */
+void *ledger_copier(void *arg);			   /* the second thread */
+/* Little of a long log is left to be copied: who writes does that, so that it begins anew. */
+bool ledger_log_ripe(const struct ledger_sync *s);
 
 /* ---- ledger.c, ledger_open.c: the chain in its database ---- */
 
-#define LEDGER_COPY_PAGES 2048 /* of the log that the other thread copies into the database together */
-#define LEDGER_WAL_PAGES  8192 /* of the log, from which on a commit of the thread copies it into the database */
+#define LEDGER_WAL_PAGES 8192 /* of the log, from which on it shall begin anew */
 #define LEDGER_BUSY_MS                                                                                                 \
 	2000 /* that another program may have the database locked, for the thread; callers do not wait                 \
 	      */
@@ -102,7 +109,6 @@ struct ledger {
 	int64_t stamp_second;
 	int64_t slow_until; /* monotonic ms: until then only the thread writes */
 	int64_t shy_until;  /* and until then, while the disk is at it */
-	int room;	    /* pages that the log's file has room for */
 	bool caller;	    /* the commit is a caller's */
 	sqlite3 *reader;
 	struct ledger_sync sync;
@@ -120,8 +126,7 @@ int ledger_exec(struct ledger *l, const char *text, struct err *err);
 int ledger_fail(struct ledger *l, struct err *err); /* words for the database's last error */
 int ledger_set_sync(struct ledger *l, struct err *err);
 void ledger_show(struct ledger *l, bool failing);
-void ledger_room(struct ledger *l); /* within a transaction: gives the log's file room */
-void *ledger_writer(void *arg);	    /* the thread */
+void *ledger_writer(void *arg);						      /* the thread */
 void ledger_pending_note(struct ledger *l, const struct ledger_record *list); /* they are committed */
 bool ledger_pending_due(const struct ledger *l);
 int ledger_pending_write(struct ledger *l, struct err *err);  /* within a transaction, before its records */

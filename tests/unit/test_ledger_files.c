@@ -1,8 +1,11 @@
 /* What rotation moves to files: read as one with the rest, and every way of tampering with it is found. */
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "backend/base/child.h"
 #include "backend/base/clock.h"
@@ -56,7 +59,7 @@ TEST(ledger_log_begins_anew)
 	while (atomic_load(&b.l->sync.pages) < 2048 && !check_failed)
 		put(&b, "decision", 0, false);
 	for (int64_t end = clock_mono_ms() + 60000;
-	     (size_of(dir, "ledger.db") < 100000 || atomic_load(&b.l->sync.syncing)) && clock_mono_ms() < end;)
+	     (size_of(dir, "ledger.db") < 100000 || atomic_load(&b.l->sync.busy)) && clock_mono_ms() < end;)
 		clock_sleep_ms(5);
 	copied = size_of(dir, "ledger.db");
 	CHECK(copied >= 100000);
@@ -94,7 +97,8 @@ TEST(ledger_log_begins_anew_without_a_pause)
 		anew += pages < before;
 		before = pages;
 		if (pages >= 300 && !h.seq) { /* nobody writes now: it is as a crash would leave it */
-			longer = size_of(dir, "ledger.db-wal") > 400 * 4096;
+			while (!(longer = size_of(dir, "ledger.db-wal") > 400 * 4096) && clock_mono_ms() < end)
+				clock_sleep_ms(5);
 			CHECK_INT(child_run(&(struct child){.argv = cp}, NULL), 0);
 			ledger_head(b.l, &h);
 		}
@@ -109,6 +113,39 @@ TEST(ledger_log_begins_anew_without_a_pause)
 	close_box(&b);
 	CHECK_INT(check_dir(copy, NULL, &out), 0);
 	dir_remove(copy, NULL);
+	gone(dir);
+}
+
+/* Bytes of what comes out of the pipe until its writer closes it. */
+static size_t drain(int fd)
+{
+	char piece[65536];
+	size_t all = 0;
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	for (ssize_t n; poll(&p, 1, 20000) == 1 && (n = read(fd, piece, sizeof piece)) > 0;)
+		all += (size_t)n;
+	return all;
+}
+
+/* A segment takes long, here as long as nobody reads it: records are on the disk as soon as ever. */
+TEST(ledger_syncs_beside_a_segment)
+{
+	char *dir = fresh();
+	struct box b;
+	uint64_t seq = 0;
+	CLEAN_FREE char *pipe = xasprintf("%s/segment.tmp", dir);
+	CHECK_INT(open_box(&b, dir, 200, false), 0);
+	CHECK_INT(mkfifo(pipe, 0600), 0);
+	for (int i = 0; i < 300 && !check_failed; i++)
+		seq = put(&b, "decision", 0, false);
+	for (int64_t end = clock_mono_ms() + 60000; atomic_load(&b.l->sync.synced) < seq && clock_mono_ms() < end;)
+		clock_sleep_ms(5);
+	CHECK(atomic_load(&b.l->sync.synced) >= seq);
+	CHECK_INT(segments(dir), 0);
+	int fd = open(pipe, O_RDONLY | O_CLOEXEC); /* and its writer goes on */
+	CHECK(drain(fd) > 10000);
+	close(fd);
+	close_box(&b);
 	gone(dir);
 }
 
