@@ -41,11 +41,15 @@ echo "Installing (and what they need):$missing"
 	done
 ) &
 watcher=$!
-install() { $root apt-get -y -q --no-install-recommends install $missing >"$log" 2>&1; }
-# The lists of a new machine are empty or old: then they are fetched, and it is tried once more.
-if install || { $root apt-get -q update >"$log" 2>&1 && install; }; then
-	exit 0
-fi
+install() { $root apt-get -y -q --no-install-recommends -o DPkg::Lock::Timeout=600 install $missing >"$log" 2>&1; }
+# The lists of a new machine are empty or old: then they are fetched, and it is tried once more. Once more again, for a new
+# machine fetches some by itself meanwhile.
+for pause in 0 15; do
+	install && exit 0
+	sleep $pause
+	$root apt-get -q update >"$log" 2>&1
+done
+install && exit 0
 tail -n 20 "$log" >&2
 echo "apt-get could not install them; its last lines stand above." >&2
 exit 1
