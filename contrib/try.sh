@@ -56,7 +56,7 @@ tidy() {
 		fi
 		cd /
 		tries=0 # what was just killed may still be writing its last words
-		until rm -rf --one-file-system "$work" 2>/dev/null || [ $tries = 20 ]; do
+		until rm -rf --one-file-system "$work" 2>/dev/null || [ $tries = 100 ]; do
 			tries=$((tries + 1))
 			sleep 0.2
 		done
