@@ -18,7 +18,7 @@
 #include "claude.h"
 
 #define SCRATCH "67108864" /* bytes of its home, and of its /tmp */
-#define ASK_MS	20000	   /* for a question at the program's start */
+#define ASK_MS	60000	   /* for a question at the program's start */
 
 void claude_args_add(struct claude_args *a, const char *word)
 {

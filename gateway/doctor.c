@@ -20,8 +20,8 @@
 #include "ledger.h"
 #include "policy.h"
 
-#define ANSWER_MS 5000
-#define LEDGER_MS 3000
+#define ANSWER_MS 20000 /* on a busy machine, where nothing may be called broken that is slow */
+#define LEDGER_MS 20000
 #define TOKEN	  80
 
 enum box { DAEMON, NONE, INTERNET, BOXES }; /* sockets; each has its token */

@@ -16,8 +16,8 @@
 #include "backend/base/mem.h"
 
 #define BODY_MAX  (1 << 20)
-#define WAIT_MS	  3000
-#define STREAM_MS 5000
+#define WAIT_MS	  20000
+#define STREAM_MS 30000 /* longer than the doctor waits for anything */
 #define CHUNK	  "10\r\ndata: {\"n\":1}\n\n\r\n"
 
 static bool wait_for(int fd, int ms)
