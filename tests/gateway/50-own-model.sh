@@ -1,6 +1,6 @@
 #!/bin/sh
 # README's section about one's own model, line by line as it stands there, against a stand-in for Ollama on loopback.
-# time limit: 120 s
+# time limit: 500 s
 . "$(dirname "$0")/../lib.sh"
 have python3 || { skip "own model" "no python3"; exit 0; }
 
@@ -19,7 +19,7 @@ awk '/^## Use your own model/ { own = 1 } /^## The code/ { own = 0 } /^```/ { co
 check "there are lines" test "$(wc -l <"$T/lines")" -gt 15
 M=$HOME/berth
 PATH=$T/bin:$PATH berthfs mount || exit 1
-(cd "$HOME" && PATH=$T/bin:$PATH timeout 90 sh -ex "$T/lines") >"$T/said" 2>"$T/typed"
+(cd "$HOME" && PATH=$T/bin:$PATH timeout 400 sh -ex "$T/lines") >"$T/said" 2>"$T/typed"
 code=$?
 equal "every line works" $code 0
 [ $code = 0 ] || { sed 's/^/# /' "$T/said" "$T/typed"; cat "$M/error"; }

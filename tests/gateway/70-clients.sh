@@ -1,5 +1,5 @@
 #!/bin/sh
-# time limit: 600 s
+# time limit: 1500 s
 # Real clients through the gateway. The tests stand in clients.py; tests/run.sh has installed the clients before.
 cd "$(dirname "$0")" || exit 1
 command -v npm >/dev/null || { echo "skip clients: there is no npm on this machine"; exit 0; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# time limit: 600 s
+# time limit: 1200 s
 # The installed Claude Code as a model: the real program, as npm has it (tests/clients), against a provider of ours.
 cd "$(dirname "$0")" || exit 1
 command -v npm >/dev/null || { echo "skip claude-code: there is no npm on this machine"; exit 0; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# time limit: 300 s
+# time limit: 900 s
 # A program in the place of Claude Code that prints garbage, floods, asks for tools, hangs, dies: sessions fail in words or
 # go on, and nothing that it prints is done.
 cd "$(dirname "$0")" || exit 1

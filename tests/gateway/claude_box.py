@@ -39,10 +39,11 @@ class Box:
         gw.ctl("policy-set", data=(policy + "map api.anthropic.com 127.0.0.1:%d\n" % self.up.port).encode())
 
     def log_in(self, ends=3600):
-        with open(self.login, "w") as f:
-            os.chmod(self.login, 0o600)
+        with open(self.login + ".new", "w") as f:
+            os.chmod(f.name, 0o600)
             json.dump({"claudeAiOauth": {"accessToken": LOGIN, "refreshToken": "sk-ant-ort01-y", "expiresAt": int(time.time() * 1000) + ends * 1000,
                                          "scopes": ["user:inference", "user:profile"], "subscriptionType": "max"}}, f)
+        os.replace(f.name, self.login)  # a program may be about to read it
 
     def sh(self, *args, **kw):
         return subprocess.run(args, env=self.gw.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, **kw)

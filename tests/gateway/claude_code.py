@@ -128,7 +128,7 @@ b = up.script[MODEL] = Brain()
 b.hold = {0: 0.5}
 box.create("killed")
 check("killed: it answers", within(60, lambda: b.bodies))
-within(30, lambda: [os.kill(p, signal.SIGKILL) or True for p, w in box.jails()])
+within(30, lambda: [box.sh("kill", "-9", str(p)) for p, w in box.jails()])
 b.hold = {}
 equal("killed: it goes on by itself", (box.idle("killed", 120), box.texts("killed")[-1:]), ("idle", ["all done"]))
 b = up.script[MODEL] = Brain()

@@ -68,7 +68,7 @@ def look_around():
         found["dial %s:%d" % where] = "done" if not s.connect_ex(where) else "no"
     for ask in ("CONNECT example.org:443 HTTP/1.1\r\n\r\n", "CONNECT api.anthropic.com:22 HTTP/1.1\r\n\r\n", "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
                 "POST /v1/messages HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", "CONNECT a:1\r\nX: y HTTP/1.1\r\n\r\n", "CONNECT x:443 HTTP/1.1\r\nProxy-Authorization: Bearer me\r\n\r\n"):
-        s = socket.create_connection(("127.0.0.1", 8118), timeout=20)
+        s = socket.create_connection(("127.0.0.1", 8118), timeout=60)
         s.sendall(ask.encode())
         try:
             found["ask " + ask.split("\r")[0]] = s.recv(12).decode()

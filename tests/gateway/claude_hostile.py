@@ -7,7 +7,7 @@ atexit.register(shutil.rmtree, folder, True)
 shutil.copy("claude_fake.py", folder + "/claude")
 os.chmod(folder + "/claude", 0o755)
 os.chmod(folder, 0o755)
-box = Box(folder + "/claude", "answer.begin-timeout = 20 s\nanswer.idle-timeout = 5 s\nretry.limit = 1 s\n")
+box = Box(folder + "/claude", "answer.begin-timeout = 60 s\nanswer.idle-timeout = 15 s\nretry.limit = 1 s\n")
 S, gw = box.S, box.gw
 r = box.sh(BERTHFS, "models")
 check("its words are cleaned before they are shown", b"ok  claude-code" in r.stdout and b"\x1b" not in r.stdout, r.stdout)
@@ -36,7 +36,7 @@ for how, _, _ in CASES:
     words = box.create(how, model="claude-code/" + how)
     check("%s: a session is made" % how, not words, words)
 for how, state, words in CASES:
-    got = str(box.idle(how, 240))
+    got = str(box.idle(how, 400))
     text = got if state == "failed" else (box.texts(how) or [""])[-1]
     fits = words in text or (how == "flood" and "retry.limit is reached" in text)
     check("%s: %s, %s" % (how, state, words), got.split(":")[0] == state and fits, got, text)

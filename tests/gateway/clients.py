@@ -8,21 +8,19 @@ from shopper import Shopper
 CLIENTS = os.environ["CLIENTS"]
 up = Provider()
 gw = Instance()
-s = socket.create_server(("127.0.0.1", 0))
-port = s.getsockname()[1]
-s.close()
-gw.start("127.0.0.1:%d" % port)
+host, port = own_port()
+gw.start("%s:%d" % (host, port))
 gw.ctl("policy-set", data=policy(up).encode())
 gw.ctl("key", "anthropic", data=KEY.encode())
 token = gw.ctl("mint", "engine", "7", "app", "none", "")
-URL = "http://127.0.0.1:%d" % port
+URL = "http://%s:%d" % (host, port)
 os.makedirs(gw.dir + "/home", exist_ok=True)
 os.makedirs(gw.dir + "/desk")
 env = {"PATH": CLIENTS + "/bin:" + os.environ["PATH"], "HOME": gw.dir + "/home", "LANG": "C.UTF-8", "TERM": "dumb",
        "ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": token, "OPENAI_BASE_URL": URL + "/v1", "OPENAI_API_KEY": token,
        # nothing but the gateway: whoever tries another host learns so at once
        "HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9",
-       "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+       "NO_PROXY": "127.0.0.1,localhost," + host, "no_proxy": "127.0.0.1,localhost," + host}
 
 
 def client(name, model, argv, path, more={}, text="Say what the command gives."):
@@ -31,7 +29,7 @@ def client(name, model, argv, path, more={}, text="Say what the command gives.")
     up.script[model] = lambda c, r: (up.usual if "count_tokens" in r.target else brain)(c, r)
     n, begin, rows = len(up.requests), time.monotonic(), len(gw.ledger())
     try:
-        p = subprocess.run(argv, env=dict(env, **more), cwd=gw.dir + "/desk", input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
+        p = subprocess.run(argv, env=dict(env, **more), cwd=gw.dir + "/desk", input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
     except subprocess.TimeoutExpired as e:
         return check(name + " ends", False, (e.stdout or b"")[-1500:], (e.stderr or b"")[-1500:])
     out, words = p.stdout.decode(errors="replace"), p.stderr.decode(errors="replace")
@@ -57,7 +55,7 @@ client("claude", "claude-one", ["claude", "-p", "--output-format", "stream-json"
 n, rows = len(up.requests), len(gw.ledger())
 for model in ("claude-fable-5", "claude-opus-4-8", "claude-haiku-4-5"):
     p = subprocess.run(["claude", "-p", "--model", model], env=dict(env, CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1", DISABLE_AUTOUPDATER="1"), cwd=gw.dir + "/desk", input=b"hello?",
-                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
     check("claude as it is with " + model, p.returncode == 0 and b"hello" in p.stdout, p.stdout[-500:], p.stderr[-500:])
 equal("is refused nothing", [(r["rule"], r["target"], r["why"]) for r in gw.ledger()[rows:] if r.get("verdict") == "denied"], [])
 print("# betas: " + " ".join(sorted({b for r in up.requests[n:] for b in r.h.get("anthropic-beta", "").split(",")})))

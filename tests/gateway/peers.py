@@ -33,12 +33,29 @@ def write(path, text):
 
 
 def within(seconds, ask):
-    end = time.monotonic() + seconds
+    """Asks until it is so. The time is that of a quiet machine: a busy one gets a minute at least."""
+    end = time.monotonic() + max(seconds, 60)
     while True:
         v = ask()
         if v or time.monotonic() > end:
             return v
         time.sleep(0.01)
+
+
+def ended(pid):
+    """Also if nobody has waited for it yet."""
+    try:
+        state = open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0]
+        return state in "ZX" and len(os.listdir("/proc/%d/task" % pid)) == 1
+    except OSError:
+        return True
+
+
+def own_port():
+    """An address and a port of loopback which nobody takes before they are listened on: others are at 127.0.0.1."""
+    n = os.getpid()
+    with socket.create_server(("127.%d.%d.%d" % (64 + (n >> 16) % 64, n >> 8 & 255, n & 255), 0)) as s:
+        return s.getsockname()
 
 
 def told_to_end(*_):
@@ -62,7 +79,7 @@ class Instance:
 
     def ctl(self, *args, data=b"", fail=False, **more):
         p = subprocess.run([GWCTL, *args], input=data, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE if fail else self.log,
-                           timeout=60, **more)
+                           timeout=120, **more)
         if fail:
             return p.stderr.decode() if p.returncode else None
         if p.returncode:
@@ -71,7 +88,7 @@ class Instance:
 
     def start(self, listen="", **more):
         # its standard error is the log, so that gwctl's pipe does not wait for it
-        p = subprocess.run([GWCTL, "start", listen], env=self.env, stdout=self.log, stderr=self.log, timeout=60, **more)
+        p = subprocess.run([GWCTL, "start", listen], env=self.env, stdout=self.log, stderr=self.log, timeout=120, **more)
         if p.returncode:
             raise RuntimeError(open(self.dir + "/log").read())
         return self
@@ -83,12 +100,12 @@ class Instance:
     def kill(self):
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
-        within(5, lambda: not os.path.exists("/proc/%d" % pid))
+        within(60, lambda: ended(pid))
 
     def ledger(self):
         return [json.loads(l) for l in self.ctl("ledger").splitlines()]
 
-    def outcome(self, n=-1, seconds=5):
+    def outcome(self, n=-1, seconds=60):
         """The n-th allowed decision with its outcome, once that is written."""
         def look():
             rows = self.ledger()
@@ -230,21 +247,28 @@ class Provider:
         head += "".join("%s: %s\r\n" % h for h in headers)
         c.sendall(head.encode() + b"\r\n" + body)
 
-    def stream(self, c, events, pause=0, cut=False, end=True):
+    def rest(self, c, seconds):
+        """Waits, but not for one that leaves."""
+        end_at = time.monotonic() + seconds
+        while (left := end_at - time.monotonic()) > 0:
+            c.settimeout(left)
+            try:
+                if not c.recv(1):
+                    raise ConnectionResetError
+            except TimeoutError:
+                pass
+        c.settimeout(None)
+
+    def stream(self, c, events, pause=0, cut=False, end=True, hold=0):
+        """pause: seconds after each event; hold: after the last one."""
         c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\nrequest-id: r1\r\n\r\n")
         try:
             for e in events:
                 c.sendall(b"%x\r\n%s\r\n" % (len(e), e))
                 if pause:
-                    end_at = time.monotonic() + pause
-                    while (left := end_at - time.monotonic()) > 0:
-                        c.settimeout(left)
-                        try:
-                            if not c.recv(1):
-                                raise ConnectionResetError
-                        except TimeoutError:
-                            pass
-                    c.settimeout(None)
+                    self.rest(c, pause)
+            if hold:
+                self.rest(c, hold)
         except OSError:
             with self.lock:
                 self.aborted += 1
@@ -282,7 +306,7 @@ class Provider:
 class Client:
     """One connection; also half requests and slow readers."""
 
-    def __init__(self, where, timeout=20):
+    def __init__(self, where, timeout=60):
         if isinstance(where, str):
             self.s = socket.socket(socket.AF_UNIX)
         else:
