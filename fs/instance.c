@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,9 @@
 #include "backend/base/mem.h"
 
 #define STEP_MS	    10
-#define DYING_MS    300	  /* a killed daemon is given so long to vanish before it counts as alive */
-#define LEAVE_MS    30000 /* one that is finishing its commits */
+#define DYING_MS    300	  /* a killed daemon is given so long to be seen dying before it counts as alive */
+#define LEAVE_MS    30000 /* one that is finishing its commits, or that the kernel is not done with */
+#define EXITING	    4	  /* in the flags of /proc/PID/stat */
 #define OWNER_LOOKS 20
 #define HELPER_MS   15000 /* the helper of a dead one, until the mount is cleared away */
 
@@ -128,18 +130,49 @@ static int is_alive(const struct paths *paths, struct err *err)
 	return -EBUSY;
 }
 
+/* Of a process as /proc shows it. */
+enum life { LIFE_LIVES, LIFE_DYING, LIFE_NONE };
+
+/* Killed, or at its end, though it may hold its files still: on a busy machine that takes its time. */
+static enum life life_of(pid_t pid)
+{
+	CLEAN_FREE char *stat = xasprintf("/proc/%d/stat", (int)pid), *status = xasprintf("/proc/%d/status", (int)pid);
+	CLEAN_BUF struct buf text = BUF_INIT;
+	CLEAN_BUF struct buf more = BUF_INIT;
+	unsigned flags;
+	unsigned long long pending;
+	char state;
+	if (file_read(stat, &text, 4096, NULL) || file_read(status, &more, 65536, NULL))
+		return LIFE_NONE;
+	const char *at = strrchr(buf_str(&text), ')');
+	if (at && sscanf(at, ") %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 &&
+	    (strchr("ZX", state) || flags & EXITING))
+		return LIFE_DYING;
+	for (const char *name = "SigPnd:\0ShdPnd:\0"; *name; name += strlen(name) + 1) {
+		at = strstr(buf_str(&more), name);
+		if (at && sscanf(at + strlen(name), "%llx", &pending) == 1 && pending & 1ULL << (SIGKILL - 1))
+			return LIFE_DYING;
+	}
+	return LIFE_LIVES;
+}
+
 static int claim_live(const struct paths *paths, int fd, struct err *err)
 {
 	int64_t began = clock_mono_ms();
+	bool was_gone = false;
 	for (;;) {
 		int rc = lock_try(fd);
 		if (rc != -EWOULDBLOCK)
 			return rc ? err_sys(err, -rc, "cannot lock the state folder %s", paths->state) : 0;
 		struct record r;
 		bool leaving = record_read(paths, &r) != 0; /* it takes its record away before it finishes */
+		enum life life = leaving ? LIFE_DYING : life_of(r.pid);
 		record_release(&r);
-		if (clock_mono_ms() - began >= (leaving ? LEAVE_MS : DYING_MS))
+		bool just_gone =
+			life == LIFE_NONE && !was_gone; /* since the look at the lock; or it is of another namespace */
+		if (!just_gone && clock_mono_ms() - began >= (life == LIFE_DYING ? LEAVE_MS : DYING_MS))
 			return is_alive(paths, err);
+		was_gone = life == LIFE_NONE;
 		clock_sleep_ms(STEP_MS);
 	}
 }
