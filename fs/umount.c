@@ -18,7 +18,7 @@
 /* Ends the daemon of this instance as SIGTERM does and waits until it is gone. */
 static int end_daemon(const struct paths *paths, pid_t pid)
 {
-	if (pid < 0 || kill(pid, SIGTERM)) {
+	if (pid < 0 || (kill(pid, SIGTERM) && errno != ESRCH)) { /* it may have ended by itself just now */
 		fprintf(stderr, "berthfs: cannot end the daemon (pid %d): %s\n", (int)pid,
 			pid < 0 ? "it runs in another pid namespace; end it there" : strerror(errno));
 		return EX_NOPERM;
