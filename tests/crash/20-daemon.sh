@@ -85,7 +85,8 @@ for point in fetching asking verifying checking pushing pushed; do
 		;;
 	*)
 		echo >"$S/$name/ship"
-		if [ "$point" = fetching ]; then kill_when "$name" true; else kill_when "$name" status_is "$name" "shipping $point"; fi
+		# a step may be over between two looks
+		if [ "$point" = fetching ]; then kill_when "$name" true; else kill_when "$name" status_is "$name" "shipping $point\|^idle"; fi
 		;;
 	esac
 	check "$name: it ends" idle "$name"

@@ -144,7 +144,7 @@ contains "it is told that it was interrupted" "$(cat "$XDG_STATE_HOME/berthfs/sa
 new crashes claude "This will crash."
 idle crashes
 status_is crashes 'failed: claude has ended with exit code 3: it went wrong here' && ok "what it says on standard error is told" || { not_ok "what it says on standard error is told"; cat "$S/crashes/status"; }
-echo "Go on." >>"$S/often/input" && rm "$XDG_STATE_HOME/berthfs/sandboxes/$(cat "$S/often/id")/home/talk-1"
+rm "$XDG_STATE_HOME/berthfs/sandboxes/$(cat "$S/often/id")/home/talk-1" && echo "Go on." >>"$S/often/input"
 idle often
 status_is often 'failed: claude has ended with exit code 1: No conversation found' && ok "a conversation that is gone is a failure" || { not_ok "a conversation that is gone is a failure"; cat "$S/often/status"; }
 rm -f "$RUNS"

@@ -20,7 +20,7 @@ echo '{"type":"system","subtype":"init","session_id":"'$talk'"}'
 tail -n 1 <<<"$prompt" >>"$HOME/$talk"
 [[ $prompt == *fail* ]] && { echo "it went wrong here" >&2; exit 3; }
 echo line >>"$HOME/project/b" && cd "$HOME/project" && git add b && git commit -qm "$(wc -l <b)"
-[[ $prompt == *zz-stay* ]] && { echo '{"type":"assistant","message":{"content":[{"type":"text","text":"I begin"}]}}'; while [ -e "$HOLD" ]; do sleep 0.1; done; }
+[[ $prompt == *zz-stay* ]] && { echo '{"type":"assistant","message":{"content":[{"type":"text","text":"I begin"}]}}'; touch "$HOME/begun"; while [ -e "$HOLD" ]; do sleep 0.1; done; }
 said=$(paste -sd ' ' "$HOME/$talk")
 echo '{"type":"assistant","message":{"content":[{"type":"text","text":"'$said'"}]}}'
 echo '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"usage":{"input_tokens":100,"output_tokens":10}}'
@@ -105,7 +105,7 @@ tells u eleven "one three five six eight nine eleven"
 touch "$T/hold"
 new w one && idle w
 echo "zz-stay" >>"$S/w/input"
-begun() { grep -q zz-stay "$T/state/berthfs/sandboxes/$(cat "$S/w/id")"/home/talk-*; }
+begun() { [ -e "$T/state/berthfs/sandboxes/$(cat "$S/w/id")/home/begun" ]; } # it has said its words, and committed
 check "an agent works" within 100 begun
 from v w two
 within 100 grep -q "the sandbox is ready" "$S/v/log" || not_ok "one begins as it"
