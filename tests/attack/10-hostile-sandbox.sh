@@ -32,10 +32,10 @@ for how in silent pongs drip running codes; do
 	own $enemy
 	within 10 grep -q ready "$T/ready"
 	start || exit 1
-	in_time "$how: the tree can be read" 25 grep -r . "$S/$how"
+	in_time "$how: the tree can be read" 50 grep -r . "$S/$how"
 	(cd "$P" && printf -- '---\nmodel: script:%s\n---\nhi\n' "$T/calm" >"$S/new/other-$how")
 	in_time "$how: others go on" 60 timeout 60 cat "$S/other-$how/wait/reply"
-	in_time "$how: umount" 25 stop
+	in_time "$how: umount" 50 stop
 	start || exit 1
 	if [ "$how" != codes ]; then
 		check "$how: it still runs" running "$how"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The other end of a sandbox of kind ssh:HOST as an enemy: peers that close, flood, lie or say nothing at each step, a host
 # that changes our program, its other users. Each has to end in words, in time, with no process left.
+# time limit: 900 s
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../e2e/sshd.inc"
 # bad HOW: a host of that name with a home and a server of its own, which lets us in and means no good
@@ -39,9 +40,9 @@ peer() {
 attempt() {
 	next=$((next + 1))
 	(
-		timeout 200 "$BOX" up "ssh:$2" $next >"$T/$1.out" 2>&1
+		timeout 400 "$BOX" up "ssh:$2" $next >"$T/$1.out" 2>&1
 		echo $? >"$T/$1.code"
-		timeout 200 "$BOX" destroy "ssh:$2" $next >"$T/$1.gone" 2>&1 || echo "destroy failed" >>"$T/$1.code"
+		timeout 400 "$BOX" destroy "ssh:$2" $next >"$T/$1.gone" 2>&1 || echo "destroy failed" >>"$T/$1.code"
 	) &
 	attempts="${attempts:-} $!"
 }
@@ -82,7 +83,7 @@ done
 # and in the meantime a good one, but for what its shell says
 F=$T/well
 bad well
-check "a host with a noisy shell" timeout 200 "$BOX" up ssh:well 7
+check "a host with a noisy shell" timeout 400 "$BOX" up ssh:well 7
 finished
 
 for mode in $peers; do ended $mode "$mode"; done
@@ -111,29 +112,29 @@ program=$(echo "$F"/.berthfs/bin/*)
 for bridge in $(bridges); do kill -9 "$bridge"; done
 for pid in $(far_pids); do kill -9 "$pid"; done
 printf '#!/bin/sh\ntouch %s/owned\n' "$T" >"$T/evil" && chmod 700 "$T/evil" && mv "$T/evil" "$program"
-check "a changed program is replaced" timeout 200 "$BOX" up ssh:well 7
+check "a changed program is replaced" timeout 400 "$BOX" up ssh:well 7
 check "and not started" test ! -e "$T/owned"
 equal "its SHA-256 is its name" "$(sha256sum <"$program" | cut -d' ' -f1)" "$(basename "$program")"
 equal "the file of a command is still there" "$("$BOX" run ssh:well 7 'pwd')" "$(echo "$F"/.berthfs/*-7/home)"
 
 # ---- kill -9 of the bridge at any moment of its start
 for i in 1 2 3 4 5 6 7 8; do
-	timeout 200 "$BOX" up ssh:well 8 >/dev/null 2>&1 &
+	timeout 400 "$BOX" up ssh:well 8 >/dev/null 2>&1 &
 	starting=$!
 	python3 -c "import time; time.sleep($i * 0.06)"
 	for bridge in $(bridges); do kill -9 "$bridge" 2>/dev/null; done
 	wait $starting
 done
-check "after eight bridges that were killed" timeout 200 "$BOX" up ssh:well 8
+check "after eight bridges that were killed" timeout 400 "$BOX" up ssh:well 8
 equal "one tool daemon serves" "$("$BOX" run ssh:well 8 'echo yes')" yes
 
 # ---- an upload that was cut leaves its half only until the sandbox ends
 for bridge in $(bridges); do kill -9 "$bridge"; done
 half=$(echo "$F"/.berthfs/bin/*).$(basename "$F"/.berthfs/*-8)
 echo half >"$half"
-check "destroy with a half program there" timeout 200 "$BOX" destroy ssh:well 8
+check "destroy with a half program there" timeout 400 "$BOX" destroy ssh:well 8
 check "is gone, the other sandbox's program is not" test ! -e "$half" -a -n "$(ls "$F/.berthfs/bin")"
-check "that number again" timeout 200 "$BOX" up ssh:well 8
+check "that number again" timeout 400 "$BOX" up ssh:well 8
 
 # ---- other users of that machine find the port
 python3 -c '
@@ -148,11 +149,11 @@ own $!
 within 60 test -S "$T/gateway" || not_ok "a stand-in for the gateway"
 "$BOX" up ssh:well 8 "$T/gateway" 2>/dev/null || not_ok "up with a gateway"
 url=$("$BOX" url ssh:well 8)
-equal "the way to the gateway" "$("$BOX" run ssh:well 8 "curl -s -m 20 $url/")" yes
+equal "the way to the gateway" "$("$BOX" run ssh:well 8 "curl -s -m 60 $url/")" yes
 if [ "$(id -u)" = 0 ]; then
 	equal "is not for another user" "$(setpriv --reuid 65534 --regid 65534 --clear-groups curl -s -m 20 "$url/")" ""
 fi
-for id in 7 8; do timeout 200 "$BOX" destroy ssh:well $id || not_ok "destroy $id"; done
+for id in 7 8; do timeout 400 "$BOX" destroy ssh:well $id || not_ok "destroy $id"; done
 within 120 nothing_runs || not_ok "no process is left"
-timeout 200 "$BOX" up ssh:well 9 2>/dev/null && timeout 200 "$BOX" destroy ssh:well 9
+timeout 400 "$BOX" up ssh:well 9 2>/dev/null && timeout 400 "$BOX" destroy ssh:well 9
 equal "nothing is left there" "$(ls -A "$F")" ""

@@ -58,6 +58,8 @@ static void *later_main(void *arg)
 	return NULL;
 }
 
+#define SOON_MS 15000 /* on a busy machine; a wait that nobody ends lasts longer */
+
 static const char *const argv[] = {"/bin/true", NULL};
 
 TEST(a_stop_ends_every_wait)
@@ -78,7 +80,7 @@ TEST(a_stop_ends_every_wait)
 		int rc = hows[i] == HOSTILE_RUNNING ? env_wait(env, "j", 0, &cancel, &job, &err)
 						    : env_start(env, &exec, &err);
 		CHECK_INT(rc, hows[i] == HOSTILE_RUNNING ? -ECANCELED : -ENOTCONN);
-		CHECK(clock_mono_ms() - start < 3000);
+		CHECK(clock_mono_ms() - start < SOON_MS);
 		CHECK(env_lost(env) == (hows[i] != HOSTILE_RUNNING));
 		pthread_join(t, NULL);
 		env_close(env);
@@ -94,11 +96,11 @@ TEST(a_call_ends_by_itself)
 		int64_t start = clock_mono_ms();
 		env_hurry(env, 300);
 		CHECK_INT(env_kill(env, "j", &err), -ENOTCONN);
-		CHECK(clock_mono_ms() - start < 2000);
+		CHECK(clock_mono_ms() - start < SOON_MS);
 		env_close(env);
 		start = clock_mono_ms();
 		CHECK_INT(env_end_job(&here.paths, "dir", 1, "j", 300, &err), -ENOTCONN);
-		CHECK(clock_mono_ms() - start < 2000);
+		CHECK(clock_mono_ms() - start < SOON_MS);
 	}
 }
 
