@@ -175,6 +175,8 @@ sandbox_pids() {
 		esac
 	done
 }
+# gateway_is_up: it runs, and events say so. It starts beside the sessions, and what they wait for is not all of it.
+gateway_is_up() { grep -q '^gateway running' "$M/status" && grep -q '	gateway	\(started\|taken over\)$' "$M/events"; }
 gateway_pid() {
 	for gateway_dir in /proc/[0-9]*; do
 		case $({ tr '\0' ' ' <"$gateway_dir/cmdline"; } 2>/dev/null) in

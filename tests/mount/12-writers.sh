@@ -10,11 +10,18 @@ LOG=$T/state/berthfs/messages
 export I
 : >"$LOG"
 count() { wc -l <"$LOG"; }
-# early NAME COMMAND: exactly one more message right after it has returned.
+# early NAME COMMAND: exactly one more message right after it has returned. On a machine so busy that the look for other
+# holders of the file takes over 2 s close cannot wait for it: then once more.
+came() { [ "$(count)" -gt "$early_before" ]; }
 early() {
-	early_before=$(count)
-	bash -c "$2" >/dev/null 2>&1 </dev/null
-	equal "$1: there when it returns" $(($(count) - early_before)) 1
+	for try in 1 2 3 4 5; do
+		early_before=$(count)
+		bash -c "$2" >/dev/null 2>&1 </dev/null
+		early_more=$(($(count) - early_before))
+		[ $early_more = 0 ] || break
+		within 60 came
+	done
+	equal "$1: there when it returns" $early_more 1
 }
 cd "$T" || exit 1
 echo text >f
@@ -49,6 +56,8 @@ exec 4>&- 5<&-
 # Two opens in one process are two messages.
 before=$(count)
 bash -c 'exec 3>> $I 4>> $I; echo a >&3; echo b >&4; echo a2 >&3; exec 3>&-; exec 4>&-'
+both() { [ $(($(count) - before)) -ge 2 ]; }
+within 5 both
 equal "two opens of one process" "$(($(count) - before)) $(tail -n 2 "$LOG" | sed 's/.*text//' | tr -d '\n')" \
 	'2 ":"a\na2\n"}":"b\n"}'
 

@@ -35,6 +35,7 @@ picture() {
 	ls "$M" "$S" "$S/s" "$S/s/files" "$S/s/files/sub" "$M/projects" "$M/gateway/keys"
 	cut -f 4,5 "$M/events" | cksum
 }
+within 60 gateway_is_up
 picture >"$T/before"
 timeout 500 python3 "$here/abuse.py" "$M" "$T" >"$T/py" 2>"$T/err"
 code=$?

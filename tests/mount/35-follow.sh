@@ -4,11 +4,12 @@
 have python3 || { skip all "no python3"; exit 0; }
 cat >"$T/script" <<-'END'
 	{"text":"quick"}
-	{"text":"one two three","delay_ms":1500}
+	{"text":"one two three","delay_ms":3000}
 	{"text":"after","delay_ms":500}
 END
 start || exit 1
 session s hello || { not_ok "a session"; exit 1; }
+within 60 gateway_is_up # which is an event
 python3 - "$S/s" "$M" <<'END' >"$T/py"
 import os, select, sys, time
 s, m = sys.argv[1:]

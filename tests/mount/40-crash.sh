@@ -2,7 +2,9 @@
 # Starting and ending: a second mount, a dead daemon, a stale mount, a busy one, mount(8).
 . "$(dirname "$0")/../lib.sh"
 mounts() { grep -c " $M " /proc/self/mountinfo; }
-helper_pid() { for p in /proc/[0-9]*; do
+helper_pid() { within 60 has_helper; helpers; } # a new one takes a moment until it goes by that name
+has_helper() { [ -n "$(helpers)" ]; }
+helpers() { for p in /proc/[0-9]*; do
 	[ "$(cat "$p/comm" 2>/dev/null)" = berthfs-helper ] &&
 		[ "$(readlink "$p/fd/2" 2>/dev/null)" = "$T/state/berthfs/log" ] && echo "${p#/proc/}"
 done; }

@@ -82,7 +82,7 @@ for how in background foreground; do
 done
 
 # ---- busy: a working directory, open files, a reader that waits
-printf '{"text":"one"}\n{"text":"x","delay_ms":60000}\n' >"$T/script"
+printf '{"text":"one"}\n{"text":"x","delay_ms":600000}\n' >"$T/script"
 start || exit 1
 session busy hello || not_ok "a session"
 echo more >>"$S/busy/input"

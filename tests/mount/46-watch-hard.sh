@@ -24,19 +24,20 @@ tell
 
 # ---- a helper that hangs, or dies
 W=$(poker "$J")
-kill -STOP "$W"
-check "stopped: changes go on" timeout 60 sh -c "for i in \$(seq 300); do echo grow >$S/s/ctl; done"
-check "stopped: and creating" timeout 60 sh -c "for i in \$(seq 100); do echo hi >$S/new/k\$i; done"
-check "stopped: and looking" timeout 60 sh -c "ls -l $S/s $S/k1 >$T/out"
-inotifywait -m -e modify,create "$S/s" "$S" >"$T/events" 2>"$T/err" &
+inotifywait -m -e modify,create "$S/s" "$S" >"$T/events" 2>"$T/err" & # before it is stopped: soon another is in its place
 pid=$!
 own $pid
 established() { grep -q established "$T/err"; }
 within 10 established
-kill -CONT "$W"
+kill -STOP "$W"
+check "stopped: changes go on" timeout 60 sh -c "for i in \$(seq 300); do echo grow >$S/s/ctl; done"
+check "stopped: and creating" timeout 60 sh -c "for i in \$(seq 100); do echo hi >$S/new/k\$i; done"
+check "stopped: and looking" timeout 60 sh -c "ls -l $S/s $S/k1 >$T/out"
+kill -CONT "$W" 2>/dev/null
 all_created() { [ "$(grep -c 'CREATE,ISDIR k' "$T/events")" = 100 ]; }
 check "it goes on: the events come" within 5 grep -q "MODIFY transcript" "$T/events"
 check "of all that was made" within 5 all_created
+W=$(poker "$J")
 : >"$T/events"
 kill -STOP "$W"
 echo grow >"$S/s/ctl"

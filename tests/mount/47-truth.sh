@@ -65,7 +65,7 @@ start || exit 1
 if have strace && strace -o /dev/null true 2>/dev/null; then
 	stat "$S/s/status" >/dev/null
 	stat "$S/s/status" >/dev/null
-	timeout 5 strace -f -e trace=read,readv,splice -o "$T/trace" -p "$DAEMON" 2>"$T/err" &
+	timeout 60 strace -f -e trace=read,readv,splice -o "$T/trace" -p "$DAEMON" 2>"$T/err" &
 	tracer=$!
 	own $tracer
 	attached() { grep -q attached "$T/err"; }

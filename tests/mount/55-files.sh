@@ -24,6 +24,7 @@ model: script:$T/edit.script
 go" || exit 1
 W=$S/s/files
 picture() { cat "$M/events" "$S/s/transcript" "$S/s/log" "$S/s/status" "$S/s/sandbox" | cksum; }
+within 60 gateway_is_up
 before=$(picture)
 
 # ---- the same as a checkout of the branch

@@ -112,7 +112,7 @@ save() {
 	nano)
 		press C-s
 		# It noticed that its refused save has changed the draft.
-		if [ -n "${1:-}" ] && within 2 shows 'modified since|Wrote' && shows 'modified since'; then press y; fi
+		if [ -n "${1:-}" ] && within 20 shows 'modified since|Wrote' && shows 'modified since'; then press y; fi
 		;;
 	emacs) press C-x C-s ;;
 	micro) press C-s ;;

@@ -99,7 +99,7 @@ for name in ("transcript", "plan"):
     deadline = time.time() + 60
     while time.time() < deadline and "fuse" not in open("/proc/%d/stack" % p.pid).read(): time.sleep(0.02)
     p.send_signal(signal.SIGINT)
-    try: p.wait(10); line(p.returncode == -2, "Ctrl-C ends a slow read of " + name)
+    try: p.wait(60); line(p.returncode == -2, "Ctrl-C ends a slow read of " + name)
     except subprocess.TimeoutExpired: line(False, "Ctrl-C ends a slow read of " + name); p.kill()
 END
 while read -r a; do

@@ -4,7 +4,7 @@
 PAGE=$(dirname "$BERTHFS")/contrib/berthfs.5
 [ -f "$PAGE" ] || PAGE=$ROOT/build/contrib/berthfs.5
 printf '%s\n' '{"text":"one"}' '{"tools":[{"name":"bash","input":{"command":"echo x >x; git add x; git commit -qm x"}}]}' \
-	'{"text":"two"}' '{"text":"three","delay_ms":60000}' >"$T/script"
+	'{"text":"two"}' '{"text":"three","delay_ms":600000}' >"$T/script"
 mkdir "$P/.agents"
 echo '{"checks":[{"name":"good","command":"true"},{"name":"bad","command":"echo no; exit 1"}]}' >"$P/.agents/project.json"
 (cd "$P" && git add . && git commit -qm checks)

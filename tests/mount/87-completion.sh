@@ -82,7 +82,7 @@ if have zsh; then
 	zpty -d shell
 END
 	export ROOT T
-	timeout 120 zsh -f "$T/complete.zsh" >"$T/zsh" 2>"$T/err"
+	timeout 240 zsh -f "$T/complete.zsh" >"$T/zsh" 2>"$T/err"
 	equal "zsh: no words on standard error" "$(cat "$T/err")" ""
 else
 	skip "zsh" "not there"

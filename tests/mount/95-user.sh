@@ -1,7 +1,7 @@
 #!/bin/sh
 # The same as an ordinary user: mounted by fusermount3, other users' processes cannot be looked at. Root runs some of the
 # scripts in a mount namespace of its own, where /dev/fuse is open to all as on any desktop. An ordinary user has run
-# them already.
+# them already. time limit: 900 s
 here=$(cd "$(dirname "$0")" && pwd)
 if [ "$(id -u)" != 0 ]; then
 	echo "skip 95-user: all: not root"

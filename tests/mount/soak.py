@@ -474,7 +474,7 @@ class Soak:
 
     def settle(self):
         """All sessions idle: true, or a finding."""
-        until = time.monotonic() + 60 + self.seconds / 4
+        until = time.monotonic() + 200 + self.seconds / 4
         while time.monotonic() < until:
             rows = [l.split("\t") for l in open(self.mount + "/index")]
             busy = [r for r in rows if r[2].split(" ")[0] not in ("idle", "asking") or
