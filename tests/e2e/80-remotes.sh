@@ -2,13 +2,10 @@
 # Ships to real remotes: smart HTTP with basic auth, git-daemon, sshd; with and without credentials, with rules of the
 # remote's and of the user's, to one that is gone, full, or dies with the push's answer. Nothing may wait for a password.
 . "$(dirname "$0")/../lib.sh"
+. "$ROOT/tests/ports.inc"
 R=$T/remotes
 mkdir "$R" "$T/p"
 for word in sshd ssh python3; do have "$word" || PATH=$PATH:/usr/sbin; done
-
-# free_port: one that nobody listens on now.
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-listens() { python3 -c "import socket; socket.create_connection(('127.0.0.1', $1), 1)" 2>/dev/null; }
 
 # ---- the servers
 python3 "$ROOT/tests/e2e/git_http.py" "$R" ann s3cret >"$T/http.port" 2>"$T/http.log" &
@@ -20,6 +17,7 @@ http=http://127.0.0.1:$(cat "$T/http.port")
 git_port=$(free_port)
 "$(git --exec-path)/git-daemon" --reuseaddr --listen=127.0.0.1 --port="$git_port" --export-all --enable=receive-pack --base-path="$R" "$R" 2>"$T/git-daemon.log" &
 own $!
+within 20 listens "$git_port" || { not_ok "git-daemon starts: $(cat "$T/git-daemon.log")"; exit 1; }
 
 ssh_port=$(free_port)
 if have sshd; then
@@ -40,6 +38,7 @@ if have sshd; then
 	[ "$(id -u)" != 0 ] || mkdir -p /run/sshd
 	"$(command -v sshd)" -D -e -f "$T/ssh/sshd_config" 2>"$T/ssh/log" &
 	own $!
+	within 20 listens "$ssh_port" || { not_ok "sshd starts: $(cat "$T/ssh/log")"; exit 1; }
 	echo "[127.0.0.1]:$ssh_port $(cat "$T/ssh/host.pub")" >"$T/ssh/known"
 	echo "[127.0.0.1]:$ssh_port $(cat "$T/ssh/other.pub")" >"$T/ssh/changed"
 	: >"$T/ssh/none"
@@ -130,7 +129,7 @@ for name in $names; do
 	printf -- '---\nproject: %s\nmodel: script:%s\n---\ngo\n' "$T/p/$name" "$T/$name.script" >"$S/new/$name" || not_ok "$name: a session"
 done
 for name in $names; do
-	timeout 100 cat "$S/$name/wait/idle" >/dev/null
+	timeout 200 cat "$S/$name/wait/idle" >/dev/null
 	echo >"$S/$name/ship" || not_ok "$name: ship can be written"
 done
 refs_of() {
@@ -140,14 +139,14 @@ refs_of() {
 	esac
 }
 lands() { # NAME [REF]
-	timeout 100 cat "$S/$1/wait/shipped" >/dev/null
+	timeout 200 cat "$S/$1/wait/shipped" >/dev/null
 	head=$(git -C "$T/p/$1" rev-parse "sandbox/$(cat "$S/$1/id")")
 	equal "$1: landed" "$(cat "$S/$1/ship")" "landed main $head"
 	equal "$1: the remote has it" "$(git -C "$R/$1.git" rev-parse "${2:-refs/heads/main}")" "$head"
 }
 # refused NAME BEGIN WORDS: the outcome begins so and holds the words; the remote has what it had.
 refused() {
-	timeout 100 cat "$S/$1/wait/shipped" >/dev/null
+	timeout 200 cat "$S/$1/wait/shipped" >/dev/null
 	got=$(cat "$S/$1/ship")
 	case $got in
 	"$2"*"$3"*) ok "$1: ${2%:}, in words" ;;
