@@ -43,7 +43,7 @@ echo 'destroy force' >"$S/copy/ctl"
 within 60 test ! -e "$S/copy" || not_ok "the copy ends"
 
 # ---- without a daemon
-(client ssh box.berth 'echo begun; sleep 1000' >"$T/long"; echo $? >"$T/long.code") &
+(timeout 600 ssh -F "$T/cfg" box.berth 'echo begun; sleep 1000' >"$T/long"; echo $? >"$T/long.code") &
 own $!
 check "a session is open" within 60 grep -q begun "$T/long"
 stop || not_ok "umount"
@@ -54,12 +54,12 @@ check "the client of a container that dies ends" within 60 test -s "$T/long.code
 equal "with ssh's own code" "$(cat "$T/long.code")" 255
 equal "and the next one starts it again, without a daemon" "$(into cat a.txt 2>/dev/null)" hello
 start || not_ok "the daemon takes it over"
-equal "and serves the session" "$(cd "$P" && printf 'go on\n' >>"$S/box/input" && timeout 60 cat "$S/box/wait/reply")" "second answer"
+equal "and serves the session" "$(cd "$P" && printf 'go on\n' >>"$S/box/input" && timeout 300 cat "$S/box/wait/reply")" "second answer"
 
 # ---- what cannot be
 into 'mv /usr/sbin/dropbear /usr/sbin/dropbear.off; rm /run/berthfs/ssh/ready'
 said "an image without a server" 255 "no ssh server" "$BERTHFS" ssh box true
-(cd "$P" && printf -- '---\nsandbox: dir\n---\nhi\n' >"$S/new/plain") && timeout 60 cat "$S/plain/wait/idle" >/dev/null
+(cd "$P" && printf -- '---\nsandbox: dir\n---\nhi\n' >"$S/new/plain") && timeout 200 cat "$S/plain/wait/idle" >/dev/null
 said "kind dir" 64 "have no ssh server" "$BERTHFS" ssh plain true
 contains "and where to go" "$(cat "$T/err")" "cd '"
 echo 'destroy force' >"$S/box/ctl"

@@ -46,13 +46,14 @@ rest() {
 by_hand() { ctl pause && sandbox_is paused; }
 ctl() { # ctl VERB: and it is done
 	echo "$1" >"$S/s/ctl"
-	timeout 60 cat "$S/s/wait/idle" >/dev/null
+	timeout 200 cat "$S/s/wait/idle" >/dev/null
 }
 
 # ---- by itself, woken by a message, twice and over restarts
 rest "it is paused by itself"
 equal "its session is idle" "$(head -n 1 "$S/s/status")" idle
-contains "log says so" "$(cat "$S/s/log")" "sandbox paused: nothing was asked of it"
+# who looks at sandboxes may have seen it before the one that has paused it says why
+check "log says so" within 60 grep -q "sandbox paused: nothing was asked of it" "$S/s/log"
 contains "events say so" "$(cat "$M/events")" "container paused"
 contains "its token stays" "$(cut -f2 "$M/gateway/tokens")" sandbox
 first=$(init)

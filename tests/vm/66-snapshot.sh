@@ -25,7 +25,12 @@ print([e["text"] for e in map(json.loads, open(sys.argv[1])) if e["kind"] == "to
 (cd "$P" && echo hello >"$S/new/a")
 idle a
 check "ctl hibernate" sh -c "echo hibernate >'$S/a/ctl'"
-check "it hibernates" within 120 sandbox_is a "vm hibernated"
+hibernates() { # refused while the guest has not closed its end of the last connection, so it is asked again
+	sandbox_is a "vm hibernated" || echo hibernate >"$S/a/ctl"
+	idle a
+	sandbox_is a "vm hibernated"
+}
+check "it hibernates" within 120 hibernates
 printf -- '---\nfrom: a\nmodel: script:%s\n---\nlook\n' "$T/look" >"$S/new/b"
 idle b
 b=$(result b)
