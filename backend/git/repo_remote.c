@@ -8,7 +8,7 @@
 #include "backend/base/mem.h"
 #include "repo_private.h"
 
-#define FETCH_TRIES   4 /* two fetches of one branch at once: one waits for the other's lock on our ref */
+#define FETCH_TRIES   20 /* two fetches of one branch at once: one waits for the other's lock on our ref */
 #define FETCH_WAIT_MS 150
 
 static int network(const char *path, const char *const *args, int timeout_ms, const atomic_bool *cancel,
