@@ -30,12 +30,14 @@ cat >"$T/main.script" <<'END'
 {"text":"four: after the ship"}
 END
 
-# The host's git, held before it packs the project's history until $T/go is there: a preparation as long as the test wants it.
+# The host's git, held before it packs the project's history until $T/go is there, and before it pushes: a preparation and a
+# ship as long as the test wants them.
 mkdir "$T/bin"
 cat >"$T/bin/git" <<END
 #!/bin/sh
 case " \$* " in
 *" pack-objects "*) while [ ! -e $T/go ]; do sleep 0.05; done ;;
+*" push "*) while [ ! -e $T/go-push ]; do sleep 0.05; done ;;
 esac
 PATH=$PATH exec git "\$@"
 END
@@ -68,7 +70,7 @@ equal "and not twice" "$(errno_of sh -c "echo withdraw 4 | dd of=$s/ctl conv=not
 contains "held messages are not idle" "$(timeout 0.3 cat "$s/wait/idle" 2>&1; echo "code $?")" "code 124"
 contains "still preparing" "$(cat "$s/status")" preparing
 : >"$T/go"
-equal "it becomes idle" "$(timeout 120 cat "$s/wait/idle")" asking
+equal "it becomes idle" "$(timeout 200 cat "$s/wait/idle")" asking
 
 # ---- the runs
 texts() { python3 -c 'import json,sys
@@ -126,13 +128,14 @@ theirs=$(git -C "$T/remote.git" rev-parse main)
 equal "ship before" "$(cat "$s/ship")" none
 echo >"$s/ship"
 equal "ship while shipping: EBUSY" "$(errno_of sh -c "echo main | dd of=$s/ship conv=notrunc")" EBUSY
-equal "the wait for it ends with the outcome" "$(timeout 120 cat "$s/wait/shipped")" "$(cat "$s/ship")"
+: >"$T/go-push"
+equal "the wait for it ends with the outcome" "$(timeout 200 cat "$s/wait/shipped")" "$(cat "$s/ship")"
 head=$(git -C "$T/remote.git" rev-parse main)
 equal "landed" "$(cat "$s/ship")" "landed main $head"
 equal "the remote's head is the session's commit" "$head" "$(git -C "$P" rev-parse sandbox/1)"
 equal "on top of what the other pushed" "$(git -C "$T/remote.git" rev-parse main~1)" "$theirs"
 equal "with the user as author" "$(git -C "$T/remote.git" log -1 --format='%an <%ae>' main)" "tester <tester@example.org>"
-timeout 60 cat "$s/wait/idle" >/dev/null
+timeout 200 cat "$s/wait/idle" >/dev/null
 equal "diff is now against the landed base" "$(cat "$s/diff")" ""
 equal "the user's tree is still as it was" "$(picture)" "$before"
 equal "nor has a branch but its own changed" "$(git -C "$P" for-each-ref --format='%(refname)' refs/heads | tr '\n' ' ')" \
@@ -140,8 +143,8 @@ equal "nor has a branch but its own changed" "$(git -C "$P" for-each-ref --forma
 
 # ---- it goes on, and ends
 echo "And now?" >>"$s/input"
-equal "it goes on after a ship" "$(timeout 60 cat "$s/wait/reply")" "four: after the ship"
-timeout 60 cat "$s/wait/idle" >/dev/null
+equal "it goes on after a ship" "$(timeout 200 cat "$s/wait/reply")" "four: after the ship"
+timeout 200 cat "$s/wait/idle" >/dev/null
 contains "events tell it all" "$(cut -f3,4 "$M/events" | tr '\t\n' ' \n')" "ship"
 check "rmdir ends it" rmdir "$s"
 equal "sessions is empty" "$(ls "$S")" new

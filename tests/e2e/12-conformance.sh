@@ -1,6 +1,6 @@
 #!/bin/sh
 # `berthfs conformance KIND`: all cases hold, a kind that cannot be made is refused in words, a sandbox that dies is no
-# success, and nothing is left of a run, however it ended.
+# success, and nothing is left of a run, however it ended. time limit: 600 s
 . "$(dirname "$0")/../lib.sh"
 
 runs() { timeout 200 "$BERTHFS" conformance "$1" >"$T/out" 2>&1; }

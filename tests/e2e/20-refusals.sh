@@ -8,7 +8,7 @@ mkdir "$T/bin"
 for dir in $(echo "$PATH" | tr : ' '); do ln -s "$dir"/* "$T/bin/" 2>/dev/null; done
 gone() { for p; do rm -f "$T/bin/$p"; done; }
 gone mmdebstrap
-echo "check.timeout = 2" >>"$T/config/berthfs/config"
+echo "check.timeout = 5" >>"$T/config/berthfs/config"
 (PATH=$T/bin && start) || exit 1
 DAEMON=$(daemon_pid)
 
@@ -22,7 +22,7 @@ refused() {
 	check "$1: no session" test ! -e "$S/x"
 	rm -f "$S/new/x"
 }
-idle() { timeout 60 cat "$S/$1/wait/idle" >/dev/null; }
+idle() { timeout 200 cat "$S/$1/wait/idle" >/dev/null; }
 state() { cat "$S/$1/status"; }
 is_failed() { grep -q '^failed' "$S/$1/status"; }
 
@@ -71,7 +71,7 @@ echo "Second." >>"$S/broken/input"
 check "a broken line: failed" within 30 is_failed broken
 contains "a broken line: which" "$(state broken)" "script line 2"
 contains "a broken line: in error" "$(cat "$S/broken/error")" "script line 2"
-equal "wait/reply of a failed session: EIO" "$(errno_of timeout 60 cat "$S/broken/wait/reply")" EIO
+equal "wait/reply of a failed session: EIO" "$(errno_of timeout 200 cat "$S/broken/wait/reply")" EIO
 echo retry >"$S/broken/ctl"
 idle broken
 equal "after retry no message is lost" "$(grep -c '"kind":"user"' "$S/broken/transcript.jsonl")" 2
@@ -88,7 +88,7 @@ contains "a script that is gone: words" "$(cat "$S/leaving/error")" "$T/leaving"
 printf '{"text":"first"}\n{"text":"skipped"}\n{"text":"after retry"}\n' >"$T/leaving"
 echo retry >"$S/leaving/ctl"
 idle leaving
-equal "and answered after retry" "$(timeout 60 cat "$S/leaving/wait/reply")" "after retry"
+equal "and answered after retry" "$(timeout 200 cat "$S/leaving/wait/reply")" "after retry"
 
 # ---- a check that hangs, and a broken list of checks
 cat >"$T/checks.script" <<'END'
@@ -100,7 +100,7 @@ END
 (cd "$P" && printf -- '---\nmodel: script:%s\n---\nGo.\n' "$T/checks.script" >"$S/new/checks")
 idle checks
 check "a check that hangs is ended" grep -qE '^(error|fail)	.*	hangs	' "$S/checks/checks"
-contains "with words" "$(cat "$S/checks/checks")" "2 s"
+contains "with words" "$(cat "$S/checks/checks")" "5 s"
 check "and the next one runs" grep -q '^pass	.*	next	' "$S/checks/checks"
 echo "Break it." >>"$S/checks/input"
 idle checks
@@ -108,7 +108,7 @@ contains "a broken list of checks is told" "$(cat "$S/checks/checks" "$S/checks/
 
 # ---- ship
 : >"$S/checks/error"
-equal "ship without a remote" "$(echo >"$S/checks/ship"; timeout 60 cat "$S/checks/wait/shipped" 2>&1 | cut -d: -f1)" blocked
+equal "ship without a remote" "$(echo >"$S/checks/ship"; timeout 200 cat "$S/checks/wait/shipped" 2>&1 | cut -d: -f1)" blocked
 contains "its words" "$(cat "$S/checks/ship" "$S/checks/error")" "remote"
 equal "ship to a strange place: EINVAL" "$(errno_of sh -c "echo moon | dd of=$S/checks/ship conv=notrunc")" EINVAL
 printf '{"text":"slow","delay_ms":60000}\n' >"$T/slow"

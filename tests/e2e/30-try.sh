@@ -1,6 +1,6 @@
 #!/bin/sh
 # contrib/try.sh: twice, under a changed HOME, as an ordinary user, interrupted, and where it cannot work.
-# KIND=vm: as root and as an ordinary user, in VMs.
+# KIND=vm: as root and as an ordinary user, in VMs. time limit: 900 s
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 kind=${KIND:-dir}
@@ -52,7 +52,7 @@ good() {
 left() { for p in /proc/[0-9]*; do { tr '\0' ' ' <"$p/cmdline"; } 2>/dev/null | grep -q "$box/tmp/" && echo "${p#/proc/}"; done; }
 clean() {
 	tries=0
-	while [ -n "$(left)" ] && [ $tries -lt 50 ]; do
+	while [ -n "$(left)" ] && [ $tries -lt 600 ]; do
 		tries=$((tries + 1))
 		sleep 0.1
 	done

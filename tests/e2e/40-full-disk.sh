@@ -43,7 +43,7 @@ sleep_until_stuck() { ! grep -q '^running bash' "$S/s/status"; }
 within 2 sleep_until_stuck
 room
 check "the run goes on when there is room" within 60 grep -q first.answer "$S/s/transcript"
-timeout 60 cat "$S/s/wait/idle" >/dev/null
+timeout 200 cat "$S/s/wait/idle" >/dev/null
 equal "the command ran once" "$(cat "$T/count")" ran
 equal "each acknowledged message stands once" "$(grep -c lost-or-not "$S/s/transcript.jsonl")" "$sent"
 echo again >>"$S/s/input"

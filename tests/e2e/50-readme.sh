@@ -21,7 +21,7 @@ awk '/^## / { tour = /^## A tour/ }
 	code { print }' "$ROOT/README.md" >"$T/tour"
 check "there is a tour" test "$(wc -l <"$T/tour")" -gt 25
 M=$HOME/berth
-(cd "$HOME" && PATH=$T/bin:$PATH timeout 120 sh -ex "$T/tour") >"$T/said" 2>"$T/typed"
+(cd "$HOME" && PATH=$T/bin:$PATH timeout 280 sh -ex "$T/tour") >"$T/said" 2>"$T/typed"
 code=$?
 equal "every line works" $code 0
 [ $code = 0 ] || { sed 's/^/# /' "$T/said" "$T/typed"; cat "$M/error"; }

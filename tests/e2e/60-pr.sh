@@ -39,9 +39,9 @@ start || exit 1
 make_gh 'echo "Creating pull request" >&2; echo https://forge.example/app/pull/7'
 { work "add b" "echo b >b.txt"; echo "$ready"; } >"$T/one.script"
 draft one none pr
-timeout 60 cat "$S/one/wait/idle" >/dev/null
+timeout 200 cat "$S/one/wait/idle" >/dev/null
 echo >"$S/one/ship"
-timeout 60 cat "$S/one/wait/shipped" >"$T/shipped"
+timeout 200 cat "$S/one/wait/shipped" >"$T/shipped"
 head=$(git -C "$P" rev-parse sandbox/1)
 branch=sandbox-1-$(echo "$head" | cut -c 1-12)
 equal "the link is in ship" "$(cat "$S/one/ship")" "landed $branch $head https://forge.example/app/pull/7"
@@ -56,7 +56,7 @@ contains "the work is still told against main" "$(cat "$S/one/changes")" "b.txt"
 equal "base" "$(cut -d' ' -f1 "$S/one/base")" main
 contains "the model was told" "$(cat "$S/one/transcript")" "offered as a pull request for branch main of origin"
 echo pr >"$S/one/ship"
-timeout 60 cat "$S/one/wait/shipped" >/dev/null
+timeout 200 cat "$S/one/wait/shipped" >/dev/null
 contains "again without SHIP-READY: blocked" "$(cat "$S/one/ship")" "blocked:"
 
 # ---- an open one is found again; a name and password in the URL do not get into arguments
@@ -64,11 +64,11 @@ make_gh 'echo "a pull request for branch \"x\" into branch \"main\" already exis
 git -C "$P" remote set-url --push origin "file://user:s3cret@localhost$T/remote.git" 2>/dev/null
 { work "add c" "echo c >c.txt"; work "add d" "echo d >d.txt"; echo "$ready"; } >"$T/two.script"
 draft two none main
-timeout 60 cat "$S/two/wait/idle" >/dev/null
+timeout 200 cat "$S/two/wait/idle" >/dev/null
 echo more >>"$S/two/input"
-timeout 60 cat "$S/two/wait/idle" >/dev/null
+timeout 200 cat "$S/two/wait/idle" >/dev/null
 echo pr >"$S/two/ship"
-timeout 60 cat "$S/two/wait/shipped" >/dev/null
+timeout 200 cat "$S/two/wait/shipped" >/dev/null
 contains "one that is there already" "$(cat "$S/two/ship")" "https://forge.example/app/pull/8"
 contains "more than one commit: the first message is the title" "$(cat "$T/gh.args")" "Mend it, please."
 check "no password" sh -c "! grep -q s3cret '$T/gh.args' && grep -q 'file://localhost$T/remote.git' '$T/gh.args'"
@@ -78,9 +78,9 @@ git -C "$P" config --unset remote.origin.pushurl
 make_gh 'echo "error: not logged in: run gh auth login" >&2; exit 4'
 { work "add e" "echo e >e.txt"; echo "$ready"; } >"$T/three.script"
 draft three none pr
-timeout 60 cat "$S/three/wait/idle" >/dev/null
+timeout 200 cat "$S/three/wait/idle" >/dev/null
 echo >"$S/three/ship"
-timeout 60 cat "$S/three/wait/shipped" >/dev/null
+timeout 200 cat "$S/three/wait/shipped" >/dev/null
 branch=sandbox-3-$(git -C "$P" rev-parse sandbox/3 | cut -c 1-12)
 contains "the remote's own link" "$(cat "$S/three/ship")" "https://forge.example/app/new?head=$branch"
 contains "error says why" "$(cat "$S/three/error")" "gh auth login"
@@ -93,19 +93,19 @@ draft four pr main
 check "after-run: pr" within 60 grep -q "^landed sandbox-4-.*/pull/9" "$S/four/ship"
 { work "bad" "echo >bad"; work "good" "git rm -q bad; echo g >g.txt"; echo "$ready"; } >"$T/five.script"
 draft five ship main
-timeout 60 cat "$S/five/wait/idle" >/dev/null
+timeout 200 cat "$S/five/wait/idle" >/dev/null
 equal "a failing check ships nothing" "$(cat "$S/five/ship")" none
 contains "log says so" "$(cat "$S/five/log")" "not shipped: a check has not passed"
 echo "mend it" >>"$S/five/input"
-timeout 60 cat "$S/five/wait/idle" >/dev/null
+timeout 200 cat "$S/five/wait/idle" >/dev/null
 equal "after-run: ship" "$(cat "$S/five/ship")" "landed main $(git -C "$T/remote.git" rev-parse main)"
 printf '{"tools":[{"name":"bash","input":{"command":"echo h >h; git add h; git commit -qm h"}}]}\n{"text":"Which?\\n\\n```result\\nquestion: Which?\\n- a: one\\n- b: two\\n```\\n"}\n{"text":"nothing to do"}\n' >"$T/six.script"
 draft six ship main
-equal "a question ships nothing" "$(timeout 60 cat "$S/six/wait/idle"; cat "$S/six/ship")" "asking
+equal "a question ships nothing" "$(timeout 200 cat "$S/six/wait/idle"; cat "$S/six/ship")" "asking
 none"
 printf '{"text":"nothing to do"}\n' >"$T/seven.script"
 draft seven ship main
-equal "no work ships nothing" "$(timeout 60 cat "$S/seven/wait/idle"; cat "$S/seven/ship")" "idle
+equal "no work ships nothing" "$(timeout 200 cat "$S/seven/wait/idle"; cat "$S/seven/ship")" "idle
 none"
 
 # ---- killed around the push and the opening: one branch, one pull request
@@ -116,7 +116,7 @@ for point in ship.pushed ship.opened; do
 	name=k-${point#ship.}
 	{ work "$name" "echo $name >$name"; echo "$ready"; } >"$T/$name.script"
 	draft "$name" none pr
-	timeout 60 cat "$S/$name/wait/idle" >/dev/null
+	timeout 200 cat "$S/$name/wait/idle" >/dev/null
 	echo >"$S/$name/ship"
 	check "$point: dies" within 60 is_gone "$DAEMON"
 	start || exit 1

@@ -16,13 +16,13 @@ step() { printf '{"tools":[{"name":"bash","input":{"command":"%s; git add .; git
 start || exit 1
 run() {
 	echo "$1" >>"$S/s/input"
-	timeout 60 cat "$S/s/wait/idle" >/dev/null
+	timeout 200 cat "$S/s/wait/idle" >/dev/null
 }
 main() { git -C "$P" rev-parse main; }
 work() { git -C "$P" rev-parse sandbox/1; }
 before=$(main)
 (cd "$P" && printf -- '---\nafter-run: merge\n---\none\n' >"$S/new/s")
-timeout 60 cat "$S/s/wait/idle" >/dev/null
+timeout 200 cat "$S/s/wait/idle" >/dev/null
 equal "the checked-out branch has the work" "$(main) $(git -C "$P" symbolic-ref HEAD)" "$(work) refs/heads/main"
 equal "so has the work tree" "$(cat "$P/made.txt") $(git -C "$P" status --porcelain)" "one "
 equal "it is one commit further" "$(git -C "$P" rev-list "$before..main" | wc -l) $(git -C "$P" rev-parse main~)" "1 $before"
@@ -47,7 +47,7 @@ old=$(main)
 run four
 equal "after-run: none does nothing" "$(main)" "$old"
 echo merge >"$S/s/ctl"
-timeout 60 cat "$S/s/wait/idle" >/dev/null
+timeout 200 cat "$S/s/wait/idle" >/dev/null
 equal "merge in ctl does" "$(main)" "$(work)"
 
 (cd "$P" && git commit -q --allow-empty -m "the user's own")
@@ -58,10 +58,10 @@ equal "a branch with a commit of its own: no merge commit is made" "$(main)" "$o
 contains "in words" "$(cat "$S/s/error")" "has commits that sandbox/1 lacks"
 
 # ---- ship, and ship again
-echo >"$S/s/ship" && timeout 60 cat "$S/s/wait/shipped" >"$T/first"
-timeout 60 cat "$S/s/wait/idle" >/dev/null
+echo >"$S/s/ship" && timeout 200 cat "$S/s/wait/shipped" >"$T/first"
+timeout 200 cat "$S/s/wait/idle" >/dev/null
 equal "it lands" "$(cat "$T/first")" "landed main $(work)"
 pushed=$(git -C "$T/remote.git" rev-parse main)
-echo >"$S/s/ship" && timeout 60 cat "$S/s/wait/shipped" >"$T/second"
+echo >"$S/s/ship" && timeout 200 cat "$S/s/wait/shipped" >"$T/second"
 equal "a second time: it is there already" "$(cat "$T/second")" "already on main"
 equal "and nothing was pushed" "$(git -C "$T/remote.git" rev-parse main)" "$pushed"

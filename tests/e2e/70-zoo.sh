@@ -1,7 +1,7 @@
 #!/bin/sh
 # Every operation over repositories of every kind (tests/zoo.sh): a session is made, works, is synced, shown, checked,
 # shipped and merged, or refused with words that say what to do. What is the user's is compared byte for byte after each but
-# the merge. ZOO="kind kind": only those.
+# the merge. ZOO="kind kind": only those. time limit: 900 s
 . "$(dirname "$0")/../lib.sh"
 . "$ROOT/tests/zoo.sh"
 from=$(date +%s)
@@ -76,7 +76,7 @@ branch_of() { echo "sandbox/$(cat "$S/$1/id")"; }
 # ---- work, sync, checks, texts
 working=
 for kind in $made; do
-	state=$(timeout 100 cat "$S/$kind/wait/idle" 2>&1)
+	state=$(timeout 200 cat "$S/$kind/wait/idle" 2>&1)
 	say "$kind: $state; $(tail -n 1 "$S/$kind/log")"
 	wanted=$(special "$kind" work)
 	unchanged "$kind" sync
@@ -102,7 +102,7 @@ note "worked after $(($(date +%s) - from)) s"
 # ---- ship
 for kind in $working; do echo >"$S/$kind/ship" || not_ok "$kind: ship can be written"; done
 for kind in $working; do
-	got=$(timeout 100 cat "$S/$kind/wait/shipped" 2>&1)
+	got=$(timeout 200 cat "$S/$kind/wait/shipped" 2>&1)
 	say "$kind: $got"
 	wanted=$(special "$kind" ship)
 	if [ -n "$wanted" ]; then
@@ -111,7 +111,7 @@ for kind in $working; do
 		contains "$kind: shipped" "$got" landed
 		[ -n "${got##*landed*}" ] || equal "$kind: the remote has it" "$(git -C "$Z/$kind/remote.git" rev-parse "$(echo "$got" | cut -d' ' -f2)")" "$(echo "$got" | cut -d' ' -f3)"
 	fi
-	timeout 60 cat "$S/$kind/wait/idle" >/dev/null
+	timeout 200 cat "$S/$kind/wait/idle" >/dev/null
 	unchanged "$kind" ship
 done
 note "shipped after $(($(date +%s) - from)) s"
@@ -119,7 +119,7 @@ note "shipped after $(($(date +%s) - from)) s"
 # ---- merge
 for kind in $working; do
 	echo merge >"$S/$kind/ctl"
-	timeout 60 cat "$S/$kind/wait/idle" >/dev/null
+	timeout 200 cat "$S/$kind/wait/idle" >/dev/null
 	wanted=$(special "$kind" merge)
 	got=$(tail -n 2 "$S/$kind/log")
 	say "$kind: $got"

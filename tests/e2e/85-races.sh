@@ -29,9 +29,9 @@ sed -i '1i {"text":"ready to go"}' "$T/one.script"
 start || exit 1
 new() { (cd "$P" && printf -- '---\nmodel: script:%s\n---\ngo\n' "$T/$1.script" >"$S/new/$1"); }
 ship() { # NAME [WHEN]: others push then
-	timeout 60 cat "$S/$1/wait/idle" >/dev/null
+	timeout 200 cat "$S/$1/wait/idle" >/dev/null
 	[ -z "${2:-}" ] || : >"$T/when.$2"
-	echo >"$S/$1/ship" && timeout 100 cat "$S/$1/wait/shipped"
+	echo >"$S/$1/ship" && timeout 200 cat "$S/$1/wait/shipped"
 }
 new one
 landed=0 moved=0 odd=
@@ -69,17 +69,17 @@ for name in $crowd; do
 	} >"$T/$name.script"
 	new $name
 done
-for name in $crowd; do timeout 60 cat "$S/$name/wait/idle" >/dev/null; done
+for name in $crowd; do timeout 200 cat "$S/$name/wait/idle" >/dev/null; done
 before=$(git -C "$T/remote.git" rev-parse main)
 left=$crowd again=0
 while [ -n "$left" ] && [ $again -lt 6 ]; do
 	for name in $left; do
-		timeout 60 cat "$S/$name/wait/idle" >/dev/null
+		timeout 200 cat "$S/$name/wait/idle" >/dev/null
 		echo >"$S/$name/ship"
 	done
 	next=
 	for name in $left; do
-		got=$(timeout 100 cat "$S/$name/wait/shipped")
+		got=$(timeout 200 cat "$S/$name/wait/shipped")
 		case $got in
 		landed*) ;;
 		moved*) next="$next $name" ;;
