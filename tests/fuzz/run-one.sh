@@ -19,7 +19,7 @@ fi
 cp "$here"/*.c "$here"/*.sh "$work/corpus/"
 
 if [ "$how" = fuzz ]; then
-	"$program" -max_total_time="${FUZZ_SECONDS:-8}" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
+	"$program" -max_total_time="${FUZZ_SECONDS:-8}" -timeout=60 -rss_limit_mb=2048 -max_len=65536 \
 		-artifact_prefix="$work/found/" "$work/corpus" >"$work/log" 2>&1
 	code=$?
 	runs=$(sed -n 's/^Done \([0-9]*\) runs.*/\1/p' "$work/log")
