@@ -117,7 +117,7 @@ static inline struct env_job wait_job(struct env *env, const char *job)
 static inline int run(const char *job, const char *script)
 {
 	const char *argv[] = {"/bin/sh", "-c", script, NULL};
-	struct env_exec exec = {.job = job, .argv = argv, .timeout_ms = 20000};
+	struct env_exec exec = {.job = job, .argv = argv, .timeout_ms = 120000};
 	struct err err = ERR_INIT;
 	buf_reset(&box.out);
 	int rc = env_run(box.env, &exec, NULL, 1 << 20, &box.out, &err);
@@ -129,7 +129,7 @@ static inline int run(const char *job, const char *script)
 /* Waits until a file of the home has text in it, and gives it as a number (a pid). */
 static inline pid_t pid_in(const char *name)
 {
-	for (int64_t end = clock_mono_ms() + 60000; clock_mono_ms() < end; clock_sleep_ms(5)) {
+	for (int64_t end = clock_mono_ms() + 200000; clock_mono_ms() < end; clock_sleep_ms(5)) {
 		CLEAN_BUF struct buf b = BUF_INIT;
 		if (!env_read(box.env, name, 0, 100, &b, NULL) && buf_ends(&b, "\n"))
 			return (pid_t)atol(buf_str(&b));
@@ -147,7 +147,7 @@ static inline bool lives(pid_t pid)
 
 static inline bool ends(pid_t pid)
 {
-	for (int64_t end = clock_mono_ms() + 10000; clock_mono_ms() < end; clock_sleep_ms(5))
+	for (int64_t end = clock_mono_ms() + 60000; clock_mono_ms() < end; clock_sleep_ms(5))
 		if (!lives(pid))
 			return true;
 	return false;
@@ -163,7 +163,7 @@ static inline bool alive(pid_t pid)
 
 static inline bool dies(pid_t pid)
 {
-	for (int64_t end = clock_mono_ms() + 10000; clock_mono_ms() < end; clock_sleep_ms(5))
+	for (int64_t end = clock_mono_ms() + 60000; clock_mono_ms() < end; clock_sleep_ms(5))
 		if (!alive(pid))
 			return true;
 	return false;

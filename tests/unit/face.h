@@ -16,7 +16,7 @@
 #ifndef FACE_SESSIONS
 #define FACE_SESSIONS 64
 #endif
-#define FACE_WAIT_MS 60000
+#define FACE_WAIT_MS 200000 /* on a machine that does much else */
 
 static struct {
 	struct paths paths;

@@ -130,8 +130,8 @@ TEST(a_program_that_does_not_end)
 	int64_t from = clock_mono_ms();
 	const char *argv[] = {"/bin/sh", "-c", "echo begun; sleep 100 & sleep 100", NULL};
 	buf_reset(&out);
-	CHECK_INT(child_run(&(struct child){.argv = argv, .out = &out, .timeout_ms = 200}, &err), -ETIMEDOUT);
-	CHECK(clock_mono_ms() - from >= 200 && clock_mono_ms() - from < 5000);
+	CHECK_INT(child_run(&(struct child){.argv = argv, .out = &out, .timeout_ms = 2000}, &err), -ETIMEDOUT);
+	CHECK(clock_mono_ms() - from >= 2000 && clock_mono_ms() - from < 60000);
 	CHECK_STR(buf_str(&out), "begun\n");
 	CHECK(strstr(err.text, "/bin/sh"));
 	/* one that never stops writing */
@@ -146,11 +146,15 @@ TEST(killed_with_its_children)
 	char file[] = "/tmp/berthfs-child-XXXXXX";
 	CLEAN_FD int fd = mkstemp(file);
 	CLEAN_FREE char *text = xasprintf("(while :; do echo x >>%s; sleep 0.01; done) & wait", file);
-	CHECK_INT(run(text, (struct child){.timeout_ms = 300}), -ETIMEDOUT);
-	off_t size = lseek(fd, 0, SEEK_END);
+	CHECK_INT(run(text, (struct child){.timeout_ms = 2000}), -ETIMEDOUT);
+	off_t size = lseek(fd, 0, SEEK_END), before = -1;
 	CHECK(size > 0);
-	clock_sleep_ms(100);
-	CHECK_INT(lseek(fd, 0, SEEK_END), size);
+	for (int i = 0; i < 100 && size != before; i++) { /* one that is killed in a write finishes that */
+		before = size;
+		clock_sleep_ms(100);
+		size = lseek(fd, 0, SEEK_END);
+	}
+	CHECK_INT(size, before);
 	unlink(file);
 }
 
@@ -169,7 +173,7 @@ TEST(cancel)
 	int64_t from = clock_mono_ms();
 	pthread_create(&t, NULL, cancel_soon, NULL);
 	CHECK_INT(run("sleep 100", (struct child){.cancel = &cancelled}), -ECANCELED);
-	CHECK(clock_mono_ms() - from < 2000);
+	CHECK(clock_mono_ms() - from < 60000);
 	pthread_join(t, NULL);
 }
 
@@ -178,12 +182,12 @@ TEST(a_grandchild_that_holds_the_output)
 {
 	int64_t from = clock_mono_ms();
 	CHECK_INT(run("sleep 100 & echo pid $!; exit 5", (struct child){0}), 5);
-	CHECK(clock_mono_ms() - from < 5000);
+	CHECK(clock_mono_ms() - from < 60000);
 	CHECK(!strncmp(buf_str(&out), "pid ", 4));
 	kill(atoi(buf_str(&out) + 4), SIGKILL);
 	from = clock_mono_ms();
 	CHECK_INT(run("yes & echo $! >&2", (struct child){.max = 100}), 0); /* and one that writes on and on */
-	CHECK(clock_mono_ms() - from < 5000);
+	CHECK(clock_mono_ms() - from < 60000);
 	kill(atoi(buf_str(&errout)), SIGKILL);
 }
 
@@ -209,7 +213,7 @@ static void *run_many(void *arg)
 		const char *argv[] = {"cat", NULL};
 		if (child_run(
 			    &(struct child){
-				    .argv = argv, .in = text, .in_n = strlen(text), .out = &b, .timeout_ms = 20000},
+				    .argv = argv, .in = text, .in_n = strlen(text), .out = &b, .timeout_ms = 120000},
 			    NULL) ||
 		    strcmp(buf_str(&b), text))
 			return arg;

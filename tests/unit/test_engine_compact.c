@@ -192,7 +192,7 @@ TEST(a_restart_goes_on_with_it_and_a_stop_ends_it)
 {
 	CLEAN_FREE char *big = long_text("ALPHA", 90);
 	int64_t id = face_session("restart",
-				  SAY("one") SAY("two") "{\"text\":\"SUMMARY one\",\"delay_ms\":3000}\n"
+				  SAY("one") SAY("two") "{\"text\":\"SUMMARY one\",\"delay_ms\":6000}\n"
 							"{\"text\":\"SUMMARY two\",\"delay_ms\":20000}\n" SAY("three"),
 				  big);
 	CHECK(face_wait_idle(id));

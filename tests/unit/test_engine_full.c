@@ -71,7 +71,8 @@ TEST(verbs_and_words_work_on_a_full_disk)
 	CHECK_INT(face_do(REQ_CTL, other, "destroy force"), 0);
 	CHECK_INT(face_do(REQ_MESSAGE, id, "refused"),
 		  -ENOSPC); /* no new work, even if a little is free in the reserve */
-	for (int i = 0; i < 300 && strncmp(face_value(id, VALUE_STATUS), "running bash", 12) == 0; i++)
+	for (int64_t end = clock_mono_ms() + FACE_WAIT_MS;
+	     !strncmp(face_value(id, VALUE_STATUS), "running bash", 12) && clock_mono_ms() < end;)
 		face_drain(20);
 	CHECK(strncmp(face_value(id, VALUE_STATUS), "running bash", 12) != 0); /* it is stopped, on a full disk */
 	room();
@@ -114,7 +115,7 @@ TEST(a_start_on_a_full_disk)
 	CHECK_INT(face_do(REQ_MESSAGE, id, "x"), -ENOSPC);
 	room();
 	int rc = -ENOSPC;
-	for (int i = 0; i < 100 && rc == -ENOSPC; i++, face_drain(20))
+	for (int64_t end = clock_mono_ms() + FACE_WAIT_MS; rc == -ENOSPC && clock_mono_ms() < end; face_drain(20))
 		rc = face_do(REQ_MESSAGE, id, "now");
 	CHECK_INT(rc, 0);
 	CHECK(face_wait_idle(id));

@@ -101,11 +101,14 @@ TEST(what_waits_or_runs_keeps_it_awake)
 	int64_t asks = face_session("asks", BASH("echo allowed") SAY("done"), "go");
 	CHECK(face_wait(asks, "waiting approval"));
 	face_config("idle.down = 1 s\n");
-	int64_t runs = face_session("runs", BASH("sleep 4; echo slept") SAY("done"), "go");
+	int64_t runs = face_session("runs",
+				    BASH("while [ ! -e ../go-on ]; do sleep 0.05; done; echo slept") SAY("done"), "go");
+	CLEAN_FREE char *go = xasprintf("%s/sandboxes/%d/home/go-on", face.paths.state, (int)runs);
 	CHECK(face_wait(runs, "running bash"));
 	let_pass(2200);
 	CHECK_STR(face_value(asks, VALUE_SANDBOX), "dir running");
 	CHECK_STR(face_value(runs, VALUE_SANDBOX), "dir running");
+	CHECK_INT(file_write(go, "", 0, 0644, NULL), 0);
 	CHECK(face_wait_idle(runs));
 	CHECK(strstr(face_text(runs, TEXT_TRANSCRIPT), "slept") != NULL);
 	struct request *r = face_request(REQ_APPROVE, asks, "once");

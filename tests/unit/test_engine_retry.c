@@ -21,8 +21,8 @@ TEST(retry_after_is_obeyed_and_shown)
 
 TEST(a_short_wait_ends_by_itself)
 {
-	int64_t id = face_session("short", "{\"error\":503}\n" SAY("fine"), "go");
 	int64_t from = clock_mono_ms();
+	int64_t id = face_session("short", "{\"error\":503}\n" SAY("fine"), "go");
 	CHECK(face_wait_idle(id));
 	CHECK(clock_mono_ms() - from >= 1000);
 	CHECK_STR(face_text(id, TEXT_ANSWER), "fine\n");

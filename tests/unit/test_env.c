@@ -108,7 +108,7 @@ TEST(background_child_holds_output)
 {
 	int64_t t = clock_mono_ms();
 	CHECK_INT(run("g", "echo start; sleep 300 & echo $! > g.pid; echo end"), 0);
-	CHECK(clock_mono_ms() - t < 5000);
+	CHECK(clock_mono_ms() - t < 60000);
 	CHECK_STR(buf_str(&box.out), "start\nend\n");
 	pid_t pid = pid_in("g.pid");
 	CHECK(lives(pid));				 /* left alone */
@@ -209,9 +209,9 @@ TEST(kill_before_the_start_is_over)
 TEST(timeout)
 {
 	int64_t t = clock_mono_ms();
-	CHECK_INT(start(box.env, "j", "echo partial; setsid sleep 300 & sleep 300", 300, NULL), 0);
+	CHECK_INT(start(box.env, "j", "echo partial; setsid sleep 300 & sleep 300", 3000, NULL), 0);
 	struct env_job j = wait_job(box.env, "j");
-	CHECK(clock_mono_ms() - t < 10000 && clock_mono_ms() - t >= 290);
+	CHECK(clock_mono_ms() - t < 90000 && clock_mono_ms() - t >= 2990);
 	CHECK(j.timed_out && !j.killed);
 	CHECK_INT(j.exit_code, 137);
 	CHECK_INT(j.output, 8);

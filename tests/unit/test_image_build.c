@@ -203,7 +203,7 @@ TEST(is_cancelled)
 	CHECK_INT(pthread_create(&thread, NULL, cancel_soon, &flag), 0);
 	int64_t start = clock_mono_ms();
 	CHECK_INT(image_build(&paths, true, &flag, NULL, NULL, &err), -ECANCELED);
-	CHECK(clock_mono_ms() - start < 5000);
+	CHECK(clock_mono_ms() - start < 40000);
 	pthread_join(thread, NULL);
 	CHECK_INT(entries(".build-"), 0);
 }
@@ -211,7 +211,7 @@ TEST(is_cancelled)
 /* Waits until path is there. */
 static bool appears(const char *path)
 {
-	for (int64_t end = clock_mono_ms() + 20000; clock_mono_ms() < end; clock_sleep_ms(10))
+	for (int64_t end = clock_mono_ms() + 120000; clock_mono_ms() < end; clock_sleep_ms(10))
 		if (file_exists(path))
 			return true;
 	return false;

@@ -157,7 +157,7 @@ TEST(ledger_rotates)
 	CHECK_INT(open_box(&b, dir, 400, false), 0);
 	int64_t rows = 9999;
 	uint64_t written = 0;
-	for (int64_t end = clock_mono_ms() + 20000; (written < 3000 || rows > 1200) && clock_mono_ms() < end;
+	for (int64_t end = clock_mono_ms() + 120000; (written < 3000 || rows > 1200) && clock_mono_ms() < end;
 	     written++) {
 		put(&b, "decision", 0, false);
 		sqlite3_stmt *st;
