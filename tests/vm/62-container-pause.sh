@@ -105,7 +105,10 @@ dies() { # dies WAY
 mkfifo "$T/open"
 box up 1 "$T/gateway.sock" 2>/dev/null || not_ok "a container"
 within 60 box pause 1 2>/dev/null
-within 3 frozen && way=freezer || way=signals
+way=signals
+for dir in $(groups); do
+	[ ! -f "$dir/cgroup.events" ] || ! within 60 frozen || way=freezer
+done
 box resume 1
 lives $way
 dies $way
