@@ -70,7 +70,7 @@ equal "it is the same VM" "$(qemu)" "$first"
 # ---- umount pauses what is at rest
 settings 'idle.pause = 1 h'
 umount_pauses() { stop && start && sandbox_is "vm paused"; }
-check "umount has paused it" within 60 umount_pauses
+check "umount has paused it" within 200 umount_pauses
 never
 say "after umount"
 

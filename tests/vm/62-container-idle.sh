@@ -70,7 +70,7 @@ equal "it is the same container" "$(init)" "$first"
 # ---- umount pauses what is at rest
 settings 'idle.pause = 1 h'
 umount_pauses() { stop && start && sandbox_is paused; }
-check "umount pauses it" within 60 umount_pauses
+check "umount pauses it" within 200 umount_pauses
 never
 say "after umount"
 
