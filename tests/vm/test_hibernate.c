@@ -22,7 +22,7 @@
 static bool must_hibernate(int64_t id)
 {
 	struct err err = ERR_INIT;
-	int rc = sandbox_hibernate(&here.paths, "vm", id, &err);
+	int rc = put_to_rest(sandbox_hibernate, id, &err);
 	CHECK_INT(rc, 0);
 	if (rc)
 		printf("# %s\n", err.text);
@@ -128,7 +128,7 @@ TEST(a_job_in_flight_is_collected)
 	CHECK_INT(env_poll(env, "long", UINT64_MAX, 0, &job, &err), 0);
 	CHECK_INT(job.state, ENV_JOB_RUNNING);
 	env_close(env);
-	CHECK_INT(sandbox_pause(&here.paths, "vm", 1, &err), 0); /* from there, too */
+	CHECK_INT(put_to_rest(sandbox_pause, 1, &err), 0); /* from there, too */
 	must_hibernate(1);
 	must_up(1);
 	CHECK_INT(shell(1, "echo $KEPT >go", &out), 0);

@@ -23,7 +23,7 @@ static void in_state(int64_t id, enum sandbox_state want)
 static void must_pause(int64_t id)
 {
 	struct err err = ERR_INIT;
-	int rc = sandbox_pause(&here.paths, "vm", id, &err);
+	int rc = put_to_rest(sandbox_pause, id, &err);
 	CHECK_INT(rc, 0);
 	if (rc)
 		printf("# %s\n", err.text);
@@ -93,8 +93,9 @@ TEST(what_runs_goes_on)
 	CHECK_STR(words, "vm paused");
 	long long used = ticks(qemu), keeper_used = ticks(keeper);
 	clock_sleep_ms(3500); /* longer than the job, and than a clock may be off */
-	CHECK_INT(ticks(qemu), used);
-	CHECK_INT(ticks(keeper), keeper_used);
+	/* the end of what they had to do for the pause may be in it */
+	CHECK(ticks(qemu) == used || ticks(qemu) == used + 1);
+	CHECK(ticks(keeper) == keeper_used || ticks(keeper) == keeper_used + 1);
 	int64_t start = clock_mono_ms();
 	env = open_env(1);
 	printf("# awake in %lld ms\n", (long long)(clock_mono_ms() - start));
@@ -138,7 +139,7 @@ TEST(refused_while_somebody_is_there)
 	CHECK(strstr(err.text, "somebody is connected") != NULL);
 	in_state(1, SANDBOX_RUNNING);
 	env_close(env);
-	must_pause(1); /* at once: the connection that was just closed does not count */
+	must_pause(1); /* the connection that was just closed does not count */
 }
 
 struct racer {
@@ -197,9 +198,11 @@ TEST(down_and_up_of_a_paused_one)
 	in_state(1, SANDBOX_RUNNING);
 	CHECK_INT(shell(1, "echo kept > kept", &out), 0);
 	must_pause(1);
-	int64_t start = clock_mono_ms();
+	CLEAN_FREE char *ended = xasprintf("%s/sandboxes/1/ended", here.paths.state);
 	CHECK_INT(sandbox_down(&here.paths, "vm", 1, &err), 0);
-	CHECK(clock_mono_ms() - start < KEEPER_POWEROFF_MS); /* it ended by itself */
+	buf_reset(&out);
+	CHECK_INT(file_read(ended, &out, 4096, NULL), 0);
+	CHECK(strstr(buf_str(&out), "powered off at ") == buf_str(&out)); /* it ended by itself */
 	in_state(1, SANDBOX_DOWN);
 	CHECK_INT(sandbox_pause(&here.paths, "vm", 1, &err), -ENOTCONN);
 	CHECK_INT(sandbox_resume(&here.paths, "vm", 1, &err), -ENOTCONN);

@@ -217,6 +217,14 @@ bool came_up(int64_t id)
 	return false;
 }
 
+int put_to_rest(rest_fn *rest, int64_t id, struct err *err)
+{
+	int rc = -EBUSY;
+	for (int64_t end = clock_mono_ms() + 300000; rc == -EBUSY && clock_mono_ms() < end; clock_sleep_ms(5))
+		rc = rest(&here.paths, "vm", id, err);
+	return rc;
+}
+
 int vm_main(int argc, char **argv, int (*tests)(void))
 {
 	if (argc > 1 && !strcmp(argv[1], KEEPER_VERB))

@@ -21,6 +21,10 @@ int up_from(int64_t id, const char *template, int timeout_ms, struct err *err); 
 bool broken_image(int64_t id, bool empty_kernel);
 bool came_up(int64_t id); /* within five minutes; else its words are printed */
 #define must_up(id) CHECK(came_up(id))
+/* Pauses or hibernates it. On a busy machine the guest takes its time to close its end of the last connection, and
+ * until then it is refused: it is asked again for five minutes. 0, or -errno in words. */
+typedef int rest_fn(const struct paths *paths, const char *kind, int64_t id, struct err *err);
+int put_to_rest(rest_fn *rest, int64_t id, struct err *err);
 /* Runs a shell line in the sandbox and returns its exit code; out is made anew. */
 int shell(int64_t id, const char *line, struct buf *out);
 /* Waits until one that is paused has given memory back and does nothing any more; false after five minutes. */
