@@ -1,6 +1,7 @@
 #!/bin/sh
 # gateway/ in the tree: keys, policy, ledger, head and tokens as files, and the process behind them.
 . "$(dirname "$0")/../lib.sh"
+. "$ROOT/tests/ports.inc"
 words=$(timeout 60 "$BERTHFS" mount "$M" 2>&1) # as long as anybody has its standard error, this does not end
 equal "mount says nothing, and nobody keeps its terminal" "$? $words" "0 "
 DAEMON=$(daemon_pid)
@@ -110,12 +111,11 @@ equal "they can only be read" "$(errno_of bash -c "echo x >$G/ledger") $(errno_o
 
 # ---- settings
 echo 'gateway.listen = 127.0.0.1:1' >>"$M/config"
-free=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+free=$(free_port)
 printf 'sandbox = dir\nsandbox.allow-dir = yes\nmodel = script:%s\ngateway.listen = 127.0.0.1:%s\nledger.sync = each\n' "$T/script" "$free" >"$M/config"
-listens() { python3 -c 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1)' "$free" 2>/dev/null; }
-check "gateway.listen is heard at once" within 5 listens
+check "gateway.listen is heard at once" within 5 listens "$free"
 printf 'sandbox = dir\nsandbox.allow-dir = yes\nmodel = script:%s\n' "$T/script" >"$M/config"
-not_listens() { ! listens; }
+not_listens() { ! listens "$free"; }
 check "and its end, too" within 5 not_listens
 
 # ---- its life

@@ -10,6 +10,7 @@ if [ -z "${IN_NAMESPACE:-}" ]; then
 	IN_NAMESPACE=1 exec unshare -m --propagation private sh "$0"
 fi
 . "$(dirname "$0")/../lib.sh"
+. "$ROOT/tests/ports.inc"
 have jq || { skip all "no jq"; exit 0; }
 printf '{"text":"answer %s"}\n' 1 2 3 4 5 6 7 8 9 >"$T/script"
 start || exit 1
@@ -71,7 +72,7 @@ if ! have sshfs || [ -z "$sshd" ] || ! have python3; then
 fi
 mount -t tmpfs none /run && mkdir -m 755 /run/sshd # of this namespace alone
 ssh-keygen -q -t ed25519 -N '' -f "$T/host" && ssh-keygen -q -t ed25519 -N '' -f "$T/key"
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(free_port)
 cat >"$T/sshd_config" <<-END
 	ListenAddress 127.0.0.1:$port
 	HostKey $T/host
