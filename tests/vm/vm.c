@@ -3,11 +3,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/base/child.h"
@@ -31,6 +33,40 @@ static void print_progress(void *arg, const char *line)
 	fflush(stdout);
 }
 
+static void clear(void)
+{
+	CLEAN_FREE char *folder = xasprintf("%s/sandboxes", here.paths.state);
+	DIR *d = opendir(folder);
+	struct err err = ERR_INIT;
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (atoll(e->d_name) > 0 && sandbox_destroy(&here.paths, "vm", atoll(e->d_name), &err))
+			printf("# %s\n", err.text);
+	if (d)
+		closedir(d);
+	if (dir_remove(here.root, &err))
+		printf("# %s\n", err.text);
+}
+
+/* A process that ends what is left if this one is killed: its end of a pipe is closed then. */
+static int cleaner_begin(void)
+{
+	int fds[2];
+	char all_done;
+	if (pipe2(fds, O_CLOEXEC))
+		return -errno;
+	here.cleaner = fork();
+	if (!here.cleaner) {
+		setsid(); /* what ends a test at its time limit speaks to its session */
+		close(fds[1]);
+		if (read(fds[0], &all_done, 1) == 0)
+			clear();
+		_exit(0);
+	}
+	close(fds[0]);
+	here.cleaner_fd = fds[1];
+	return here.cleaner < 0 ? -errno : 0;
+}
+
 int instance_begin(void)
 {
 	static const char *const vars[] = {"XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"};
@@ -45,7 +81,7 @@ int instance_begin(void)
 		setenv(vars[i], dir, 1);
 	}
 	setenv("ANTHROPIC_API_KEY", "sk-secret-of-the-host", 1);
-	if (sandbox_possible("vm", &err) || paths_init(&here.paths, &err) ||
+	if (paths_init(&here.paths, &err) || cleaner_begin() || sandbox_possible("vm", &err) ||
 	    image_build(&here.paths, false, NULL, print_progress, NULL, &err)) {
 		printf("# %s\n", err.text);
 		return 1;
@@ -55,16 +91,9 @@ int instance_begin(void)
 
 void instance_end(void)
 {
-	CLEAN_FREE char *folder = xasprintf("%s/sandboxes", here.paths.state);
-	DIR *d = opendir(folder);
-	struct err err = ERR_INIT;
-	for (struct dirent *e; d && (e = readdir(d));)
-		if (atoll(e->d_name) > 0 && sandbox_destroy(&here.paths, "vm", atoll(e->d_name), &err))
-			printf("# %s\n", err.text);
-	if (d)
-		closedir(d);
-	if (dir_remove(here.root, &err))
-		printf("# %s\n", err.text);
+	clear();
+	if (here.cleaner > 0 && write(here.cleaner_fd, "", 1) == 1)
+		waitpid(here.cleaner, NULL, 0);
 	paths_release(&here.paths);
 	buf_release(&here.progress);
 }

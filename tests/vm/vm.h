@@ -8,6 +8,8 @@ struct instance {
 	char root[64]; /* temporary folder */
 	struct paths paths;
 	struct buf progress; /* the lines that sandbox_up() gave */
+	pid_t cleaner;	     /* ends what is left, should the test be killed */
+	int cleaner_fd;
 };
 
 extern struct instance here;
