@@ -63,8 +63,9 @@ TEST(messages_during_a_run_come_after_the_current_results)
 TEST(a_message_during_the_answer_gets_the_next_run)
 {
 	int64_t id =
-		face_session("late", "{\"text\":\"slow answer\",\"delay_ms\":1500}\n" SAY("to the second"), "begin");
-	while (!face.view[id] || !face.view[id]->live || !face.view[id]->live->running)
+		face_session("late", "{\"text\":\"slow answer\",\"delay_ms\":5000}\n" SAY("to the second"), "begin");
+	for (int64_t end = clock_mono_ms() + FACE_WAIT_MS;
+	     (!face.view[id] || !face.view[id]->live || !face.view[id]->live->running) && clock_mono_ms() < end;)
 		face_drain(100);
 	CHECK_INT(face_do(REQ_MESSAGE, id, "while you speak"), 0);
 	CHECK(face_wait_idle(id));
