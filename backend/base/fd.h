@@ -45,8 +45,7 @@ int unix_peer(int fd, uid_t *uid, pid_t *pid); /* SO_PEERCRED */
 bool unix_peer_ours(int fd);		       /* the other end is this user's, or root's */
 /* What has come of a line, without waiting, byte by byte: what follows it stays in the socket. line: room for max + 1
  * bytes, of which fewer than max may be the line's; *n: those that are there. 1: it is whole, without its end; 0: there
- * is more to come; -errno: an end
- * (-EPIPE), or it is too long. */
+ * is more to come; -errno: it has ended (-EPIPE) or is too long. */
 int unix_line(int fd, char *line, size_t max, size_t *n);
 /* Bytes, and a descriptor that goes along with the first of them (pass -1: none; it stays the caller's). flags as of
  * sendmsg(2); never SIGPIPE. Bytes sent, or -errno. */

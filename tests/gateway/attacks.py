@@ -53,12 +53,13 @@ HELD_UP = 5  # seconds: a busy machine answers within less, and who has to wait 
 
 
 def quick(n=20):
-    """Another client's median time meanwhile."""
+    """Another client's median time meanwhile; its best is in equal.best: there a busy machine is not counted."""
     times = []
     for _ in range(n):
         t = time.monotonic()
         equal.last = call(S, "POST", "/v1/messages", engine, message()).status
         times.append(time.monotonic() - t)
+    equal.best = min(times)
     return sorted(times)[n // 2]
 
 
@@ -147,7 +148,7 @@ for reads in (False, True):
     time.sleep(1)
     grown = rss() - before
     how = "are read" if reads else "nobody reads"
-    check("refusals without end that %s: others are served" % how, t < HELD_UP and equal.last == 200, t, equal.last)
+    check("refusals without end that %s: others are served" % how, t < HELD_UP and equal.best < 0.3 and equal.last == 200, t, equal.last)
     check("refusals without end that %s: memory is bounded" % how, grown < 16 << 10, grown, sent[0])
     stop.set()
     for c in cs:
@@ -173,7 +174,7 @@ for c in cs:
 
 time.sleep(0.3)
 t = quick(10)
-check("bytes without end behind a refusal hold up nobody", t < HELD_UP and equal.last == 200, t)
+check("bytes without end behind a refusal hold up nobody", t < HELD_UP and equal.best < 0.3 and equal.last == 200, t, equal.best)
 check("and end with the connection", within(60, lambda: all(is_closed(c.s) for c in cs)))
 stop.set()
 for c in cs:
@@ -202,7 +203,7 @@ while time.monotonic() < end:
 grown = rss() - before
 t = quick()
 check("bodies that never end are bounded together: 40 of 30 MiB", grown < 300 << 10, grown)
-check("and hold up nobody", t < HELD_UP and equal.last == 200, t, equal.last)
+check("and hold up nobody", t < HELD_UP and equal.best < 0.2 and equal.last == 200, t, equal.best, equal.last)
 for c in slow:
     c.close()
 check("their memory comes back", within(60, lambda: rss() - before < 64 << 10), rss() - before)
@@ -225,7 +226,7 @@ for i in range(2300):
 closed = 0
 check("a socket has so many connections and no more", within(60, lambda: sum(map(is_closed, many)) >= 252), sum(map(is_closed, many)))
 t = quick()
-check("and other sockets are served meanwhile", t < HELD_UP and equal.last == 200, t)
+check("and other sockets are served meanwhile", t < HELD_UP and equal.best < 0.2 and equal.last == 200, t, equal.best)
 for s in many:
     s.close()
 check("then that one again", within(60, lambda: call(box, "POST", "/v1/messages", sandbox, message()).status == 200))
@@ -439,17 +440,26 @@ revoked("r1", gw.ctl("mint", "engine", "r1", "app", "none", ""), "head")
 old = gw.ctl("mint", "engine", "r2", "app", "none", "")
 revoked("r2", old, "body")
 up.script["claude-think"] = lambda c, r: (up.rest(c, 100), up.reply(c, 200, b"{}"))
-tok = gw.ctl("mint", "engine", "r3", "app", "none", "")
-c = Client(S).ask("POST", "/v1/messages", tok, message("claude-think"))
-within(60, lambda: up.requests[-1].json["model"] == "claude-think")
-t = time.monotonic()
-gw.ctl("revoke", "engine", "r3")
-try:
-    st = c.head().status
-except OSError:
-    st = 0
-check("revoked while the provider thinks: cut at once", st == 0 and time.monotonic() - t < 50, st, time.monotonic() - t)
-c.close()
+
+
+def cut():
+    n = len(up.requests)
+    tok = gw.ctl("mint", "engine", "r3", "app", "none", "")
+    c = Client(S).ask("POST", "/v1/messages", tok, message("claude-think"))
+    within(60, lambda: len(up.requests) > n)
+    t = time.monotonic()
+    gw.ctl("revoke", "engine", "r3")
+    try:
+        st = c.head().status
+    except OSError:
+        st = 0
+    t = time.monotonic() - t
+    equal("revoked while the provider thinks: no answer", st, 0)
+    c.close()
+    return t
+
+
+done_in("revoked while the provider thinks: cut", 1, cut)
 
 # ---- limits over a restart, and the last unit of project and day ----
 gw.ctl("policy-set", data=policy(up, "limit session requests-per-minute 6").encode())

@@ -159,16 +159,24 @@ n = len(c.f.read())
 check("is cut at the limit of bytes", 2_000_000 < n < 3_300_000, n)
 equal("and then none is opened", connect("registries", "packages.test:443")[:2], (429, "limit.session.bytes"))
 gw.ctl("policy-set", data=policy(up, MAPS.replace("other.test 127.0.0.1:%d" % port, "other.test 127.0.0.1:%d" % sink.getsockname()[1])).encode())
-c = Client(boxes["internet"]).ask("CONNECT", "other.test:443", headers=[auth(tokens["internet"])]).head()
-c.s.recv(1000)
-t = time.monotonic()
-gw.ctl("revoke", "all", "internet")
-try:
-    while c.s.recv(1 << 20):
+
+
+def cut():
+    token = gw.ctl("mint", "sandbox", "cut", "app", "internet", gw.dir + "/cut.sock")
+    c = Client(gw.dir + "/cut.sock").ask("CONNECT", "other.test:443", headers=[auth(token)]).head()
+    c.s.recv(1000)
+    t = time.monotonic()
+    gw.ctl("revoke", "all", "cut")
+    try:
+        while c.s.recv(1 << 20):
+            pass
+    except OSError:
         pass
-except OSError:
-    pass
-check("revoking cuts tunnels at once", time.monotonic() - t < 50)
+    return time.monotonic() - t
+
+
+gw.ctl("revoke", "all", "internet")
+done_in("revoking cuts tunnels", 1, cut)
 row = within(60, lambda: [r for r in gw.ledger() if r.get("result") == "revoked"])
 check("and the ledger says so", bool(row))
 
@@ -240,7 +248,7 @@ for _ in range(10):
     t = time.monotonic()
     call(gw.sock, "GET", "/nothing", engine)
     times.append(time.monotonic() - t)
-check("tunnels at full speed hold up nobody", sorted(times)[5] < 5, times)
+check("tunnels at full speed hold up nobody", sorted(times)[5] < 5 and min(times) < 0.3, times)
 stop.set()
 gw.ctl("revoke", "all", "fast")
 

@@ -277,8 +277,23 @@ gw.ctl("revoke", "sandbox", "7")
 data, whole = c.body()
 check("revoking cuts a stream at once, and not as if complete", not whole and time.monotonic() - t < 50, time.monotonic() - t)
 check("also the provider's", within(60, lambda: up.aborted == n + 1))
+
+
+def cut():
+    token, before = gw.ctl("mint", "engine", "cut", "app", "none", ""), up.aborted
+    c = Client(S).ask("POST", "/v1/messages", token, message("claude-long", stream=True)).head()
+    c.chunk()
+    t = time.monotonic()
+    gw.ctl("revoke", "engine", "cut")
+    c.body()
+    t = time.monotonic() - t
+    within(60, lambda: up.aborted > before)
+    return t
+
+
 equal("the ledger says so", gw.outcome()[1]["result"], "revoked")
 check("its socket is gone", not os.path.exists(box))
+done_in("revoking cuts a stream", 1, cut)
 sandbox2 = gw.ctl("mint", "sandbox", "7", "app", "none", box)
 refused("the old token is not taken again", 401, "token", "POST", "/v1/messages", sandbox, message(), where=box)
 equal("a new one is", call(box, "POST", "/v1/messages", sandbox2, message()).status, 200)

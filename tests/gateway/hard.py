@@ -225,7 +225,7 @@ for i in range(50):
     a = time.monotonic()
     call(S, "POST", "/v1/messages", engine, message())
     times.append(time.monotonic() - a)
-check("slow clients hold up nobody", sorted(times)[25] < 5, sorted(times))
+check("slow clients hold up nobody", sorted(times)[25] < 5 and min(times) < 0.1, sorted(times))
 
 # ---- TLS ----
 t = gw.dir + "/tls"

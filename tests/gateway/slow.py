@@ -77,7 +77,7 @@ while any(t.is_alive() for t in threads):
 for name, least, most, status in [("head", 9, 30, 408), ("body", 59, 80, 408), ("chunks", 59, 80, 408), ("idle", 119, 140, 0)]:
     took, got = ends[name]
     check("a slow " + name if name != "idle" else "an idle connection", least < took < most and got == status, took, got)
-check("others are served meanwhile", sorted(times)[len(times) // 2] < 5, sorted(times)[-5:])
+check("others are served meanwhile", sorted(times)[len(times) // 2] < 5 and min(times) < 0.1, sorted(times)[-5:])
 equal("none of it went to the provider", {r.json["model"] for r in up.requests}, {"claude-flood", "claude-a", "claude-mute", "claude-stuck"})
 c = silent["claude-mute"].head()
 equal("a provider that never answers is given up after ten minutes", (c.status, 595 < time.monotonic() - begun < 640), (504, True))
