@@ -19,7 +19,7 @@
 #define STEP_MS	    10
 #define DYING_MS    300	  /* a killed daemon is given so long to be seen dying before it counts as alive */
 #define LEAVE_MS    30000 /* one that is finishing its commits, or that the kernel is not done with */
-#define EXITING	    4	  /* in the flags of /proc/PID/stat */
+#define EXITING	    4	  /* in the flags of /proc/PID/stat: it is at its end, or a zombie */
 #define OWNER_LOOKS 20
 #define HELPER_MS   15000 /* the helper of a dead one, until the mount is cleared away */
 
@@ -141,12 +141,10 @@ static enum life life_of(pid_t pid)
 	CLEAN_BUF struct buf more = BUF_INIT;
 	unsigned flags;
 	unsigned long long pending;
-	char state;
 	if (file_read(stat, &text, 4096, NULL) || file_read(status, &more, 65536, NULL))
 		return LIFE_NONE;
 	const char *at = strrchr(buf_str(&text), ')');
-	if (at && sscanf(at, ") %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 &&
-	    (strchr("ZX", state) || flags & EXITING))
+	if (at && sscanf(at, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 && flags & EXITING)
 		return LIFE_DYING;
 	for (const char *name = "SigPnd:\0ShdPnd:\0"; *name; name += strlen(name) + 1) {
 		at = strstr(buf_str(&more), name);
