@@ -89,16 +89,12 @@ def gateway_pid():
     return int(m.group(1)) if m else 0
 
 
-def gone(pid):
-    return not os.path.exists("/proc/%d" % pid)
-
-
 def kill(pid):
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    return within(10, lambda: gone(pid))
+    return within(10, lambda: ended(pid))
 
 
 def ledger():
@@ -220,7 +216,7 @@ equal("it has taken over the gateway", gateway_pid(), gpid)
 out = one.run(SHOW + "; " + ORDINARY)
 equal("the sandbox kept its token", token_in(out), first)
 sh(BERTHFS, "umount", M)
-check("an unmount leaves the gateway to the sandboxes", not gone(gpid))
+check("an unmount leaves the gateway to the sandboxes", not ended(gpid))
 check("until the next mount", mount() and within(15, gateway_pid))
 equal("which takes it over", gateway_pid(), gpid)
 
@@ -297,7 +293,7 @@ if KIND == "dir":
     except OSError:
         pass  # it is committed before the daemon dies, but its close may hear of that death
     os.chdir("/")
-    check("it dies there", within(20, lambda: gone(pid)))
+    check("it dies there", within(20, lambda: ended(pid)))
     del gw.env["BERTHFS_KILL_AT"]
     check("the next one goes on", within(10, mount) and within(15, gateway_pid))
     four = Session.__new__(Session)
